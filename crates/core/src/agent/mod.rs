@@ -1,0 +1,317 @@
+//! The agent's decisions: what it opens, closes, remembers and answers. `node` performs them.
+//!
+//! The machine compares, per drive, what is wanted with what is, and takes one step at a time:
+//!
+//! ```text
+//!              wanted: attach                        wanted: detach
+//!   Closed ───────────────────▶ Opening         Open ─────────────▶ Closing
+//!     ▲                           │              ▲                     │
+//!     │ failed, asked again later │ opened       │                     │ closed and proved,
+//!     └───────────────────────────┴──▶ Open ─────┘        Closed ◀─────┘ or proof asked again later
+//! ```
+//!
+//! A step runs to its end before the next one starts, so a newer order never meets a half-open drive: it waits for
+//! the step, and the comparison is made again. Nothing is done, and nothing is answered, before the order that it
+//! follows from is on disk.
+
+mod judge;
+mod orders;
+mod record;
+mod saving;
+mod steps;
+
+use std::collections::BTreeMap;
+
+pub use record::{AgentRecord, DriveMemory, Identity, RecordFound};
+
+use crate::device::{LabelSeen, Observed};
+use crate::evidence::Evidence;
+use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber};
+use crate::message::{
+    Answer, DriveReport, Obstacle, Order, OrderRefused, RecordHealth, Registered, Registration,
+};
+use crate::order::{Generation, Ordered, Term};
+use crate::rules::Rules;
+
+/// What happens to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The devices on the machine, all of them.
+    Devices(Vec<Observed>),
+    /// The registry took the registration.
+    Registered(Registered),
+    /// The session with the registry is over.
+    SessionLost,
+    Order(Order),
+    /// The record last given out is on disk.
+    Saved,
+    /// The record last given out could not be written; the shell tries again.
+    SaveFailed {
+        error: String,
+    },
+    /// An attach or a new label ended. `Ok`: the drive is open and its label says so.
+    Attached {
+        drive: DriveId,
+        result: Result<LabelSeen, Obstacle>,
+    },
+    /// A detach or a proof ended. The descriptor is closed either way; `Ok` means that this is proved.
+    Closed {
+        drive: DriveId,
+        result: Result<(), Obstacle>,
+    },
+    /// A step takes too long. It still runs.
+    Stuck {
+        drive: DriveId,
+        obstacle: Obstacle,
+    },
+    /// The pause after an obstacle is over.
+    Retry(DriveId),
+}
+
+/// What the shell does for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Write the record; answer with [`Event::Saved`]. One write is under way at a time.
+    Save(AgentRecord),
+    /// Prove the identity, open, bring the label up to date.
+    Attach(AttachWork),
+    /// The drive is open: bring its label up to date through the open descriptor.
+    Relabel(AttachWork),
+    /// Mark the label released, close, prove that it is closed.
+    Detach {
+        drive: DriveId,
+        generation: Generation,
+    },
+    /// The drive is closed: prove it.
+    Prove {
+        drive: DriveId,
+    },
+    Send(Answer),
+    /// Give [`Event::Retry`] after a pause.
+    RetryLater(DriveId),
+    /// The registry's answer was not acceptable: end the session, tell a person.
+    RefuseSession(SessionRefused),
+    /// Something that a person must look at.
+    Alarm {
+        drive: DriveId,
+        refused: OrderRefused,
+    },
+}
+
+/// What an attach needs to know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AttachWork {
+    pub drive: DriveId,
+    pub evidence: Evidence,
+    pub path: String,
+    pub generation: Generation,
+    pub take_over: bool,
+}
+
+/// Why an agent does not accept a registry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum SessionRefused {
+    #[error(
+        "the registry speaks under term {offered}, but this node has already accepted {accepted}"
+    )]
+    TermWentBack { accepted: Term, offered: Term },
+    #[error("the registry is of another cluster or takes this node for another")]
+    ForeignCluster { ours: Identity, theirs: Identity },
+}
+
+/// The state of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Agent {
+    rules: Rules,
+    incarnation: Incarnation,
+    health: RecordHealth,
+    record: AgentRecord,
+    save: Save,
+    session: Option<SessionNumber>,
+    devices: Vec<Observed>,
+    drives: BTreeMap<DriveId, Local>,
+    /// Answers that wait for the record on disk, with the write that they wait for.
+    held: Vec<(Written, Answer)>,
+}
+
+/// Whether a write of the record is under way, and whether another must follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Save {
+    Idle,
+    Writing,
+    WritingThenAgain,
+}
+
+/// Which write of the record something waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Written {
+    Yes,
+    WithThisWrite,
+    WithTheNextWrite,
+}
+
+/// One drive on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Local {
+    actual: Actual,
+    /// What the label asked for at a start without a usable record.
+    by_label: Option<Generation>,
+    /// The order in force that the registry waits to hear of.
+    owed: Option<Ordered>,
+    /// Whether the order in force is on disk.
+    written: Written,
+    /// A step failed and the pause before the next try is not over.
+    pausing: bool,
+    /// The obstacle that the registry was last told of, so that it is not told again and again.
+    told: Option<Obstacle>,
+}
+
+/// How the drive is, as far as this agent knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Actual {
+    Closed,
+    Opening,
+    Open { label: Generation },
+    Relabelling,
+    Closing,
+    Proving,
+}
+
+impl Local {
+    const fn closed() -> Self {
+        Self {
+            actual: Actual::Closed,
+            by_label: None,
+            owed: None,
+            written: Written::Yes,
+            pausing: false,
+            told: None,
+        }
+    }
+}
+
+impl Agent {
+    /// Starts from what was found on disk and on the machine. The effects open what the record allows; without a
+    /// usable record, what labels of this cluster and node say is in operation.
+    pub fn start(
+        rules: Rules,
+        incarnation: Incarnation,
+        found: RecordFound,
+        devices: Vec<Observed>,
+    ) -> (Self, Vec<Effect>) {
+        let (record, health) = match found {
+            RecordFound::Usable(record) => (record, RecordHealth::Usable),
+            RecordFound::Absent(identity) => {
+                (AgentRecord { identity, ..AgentRecord::default() }, RecordHealth::Absent)
+            }
+            RecordFound::Damaged { identity, why } => {
+                (AgentRecord { identity, ..AgentRecord::default() }, RecordHealth::Damaged { why })
+            }
+        };
+        let mut drives: BTreeMap<_, _> =
+            record.drives.keys().map(|drive| (*drive, Local::closed())).collect();
+        if let (false, Some(identity)) = (health == RecordHealth::Usable, record.identity) {
+            let ours = devices
+                .iter()
+                .filter_map(|device| device.label)
+                .filter(|label| label.cluster == identity.cluster && label.node == identity.node);
+            for label in ours.filter(|label| label.in_operation) {
+                let local = Local { by_label: Some(label.generation), ..Local::closed() };
+                drives.insert(label.drive, local);
+            }
+        }
+        let mut agent = Self {
+            rules,
+            incarnation,
+            health,
+            record,
+            save: Save::Idle,
+            session: None,
+            devices,
+            drives,
+            held: Vec::new(),
+        };
+        let mut effects = Vec::new();
+        agent.advance_all(&mut effects);
+        (agent, effects)
+    }
+
+    /// The registration to send at the start of a session.
+    pub fn registration(&self, name: NodeName, machine: MachineId) -> Registration {
+        let cluster = self.record.identity.map(|identity| identity.cluster);
+        let label_of = |drive: DriveId| {
+            let ours = |label: &LabelSeen| label.drive == drive && Some(label.cluster) == cluster;
+            self.devices.iter().filter_map(|device| device.label).find(ours)
+        };
+        let drives = self.drives.iter().map(|(drive, local)| DriveReport {
+            drive: *drive,
+            seen: self.record.drives.get(drive).map(|memory| memory.seen),
+            label: label_of(*drive),
+            open: !matches!(local.actual, Actual::Closed | Actual::Proving),
+        });
+        let mut drives: Vec<_> = drives.collect();
+        for label in self.devices.iter().filter_map(|device| device.label) {
+            if Some(label.cluster) == cluster && !self.drives.contains_key(&label.drive) {
+                let drive = label.drive;
+                drives.push(DriveReport { drive, seen: None, label: Some(label), open: false });
+            }
+        }
+        Registration {
+            node: self.record.identity.map(|identity| identity.node),
+            name,
+            machine,
+            incarnation: self.incarnation,
+            cluster,
+            newest_term: self.record.term,
+            record: self.health.clone(),
+            drives,
+            devices: self.devices.clone(),
+        }
+    }
+
+    /// Takes one event. What must happen next is returned, in order.
+    pub fn step(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Devices(devices) => {
+                self.devices = devices;
+                self.advance_all(&mut effects);
+            }
+            Event::Registered(registered) => self.registered(registered, &mut effects),
+            Event::SessionLost => self.session_lost(),
+            Event::Order(order) => self.order(order, &mut effects),
+            Event::Saved => self.saved(&mut effects),
+            Event::SaveFailed { error } => self.save_failed(&error, &mut effects),
+            Event::Attached { drive, result } => self.attached(drive, result, &mut effects),
+            Event::Closed { drive, result } => self.closed(drive, result, &mut effects),
+            Event::Stuck { drive, obstacle } => self.waiting(drive, obstacle, &mut effects),
+            Event::Retry(drive) => {
+                if let Some(local) = self.drives.get_mut(&drive) {
+                    local.pausing = false;
+                }
+                self.advance(drive, &mut effects);
+            }
+        }
+        effects
+    }
+
+    /// The session that the registry accepted, if any.
+    pub fn session(&self) -> Option<SessionNumber> {
+        self.session
+    }
+
+    /// What is remembered, for people and for tests.
+    pub fn record(&self) -> &AgentRecord {
+        &self.record
+    }
+
+    /// The devices on the machine, with the labels that were written since.
+    pub fn devices(&self) -> &[Observed] {
+        &self.devices
+    }
+
+    /// The order in force for a drive.
+    pub fn in_force(&self, drive: DriveId) -> Option<Ordered> {
+        self.record.drives.get(&drive).and_then(|memory| memory.in_force)
+    }
+}

@@ -1,0 +1,52 @@
+//! What an agent keeps on its own disk: goals and orders, never results.
+//!
+//! It is written before the agent acts. What it says is what the agent opens at its next start, registry or not, and
+//! what makes a late order harmless after a restart.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::ids::{ClusterId, DriveId, NodeId};
+use crate::order::{Ordered, Term};
+
+/// Which node of which cluster this is. Kept apart from the rest, so that a damaged record leaves it readable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    pub cluster: ClusterId,
+    pub node: NodeId,
+}
+
+/// The agent's memory over restarts.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct AgentRecord {
+    pub identity: Option<Identity>,
+    /// The newest term accepted. Per agent, not per drive: a registry speaks for all drives or for none.
+    pub term: Option<Term>,
+    pub drives: BTreeMap<DriveId, DriveMemory>,
+}
+
+/// What is remembered of one drive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct DriveMemory {
+    /// The newest order seen, also one refused for its content.
+    pub seen: Ordered,
+    /// The order in force.
+    pub in_force: Option<Ordered>,
+    pub evidence: Evidence,
+    pub take_over: bool,
+}
+
+/// What an agent found on its disk when it started.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum RecordFound {
+    Usable(AgentRecord),
+    /// No record; the identity may still be there.
+    Absent(Option<Identity>),
+    /// A record that cannot be believed. It is told apart from none, and reported.
+    Damaged {
+        identity: Option<Identity>,
+        why: String,
+    },
+}

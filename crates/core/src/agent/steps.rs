@@ -1,0 +1,177 @@
+//! The steps an agent takes on a drive, one at a time, until the drive is as wanted.
+
+use super::{Actual, Agent, AttachWork, Effect, Written};
+use crate::device::{LabelSeen, Observed};
+use crate::evidence::Comparison;
+use crate::ids::DriveId;
+use crate::message::{AnswerResult, Obstacle};
+use crate::order::{Generation, Goal};
+use crate::rules::Rule;
+
+impl Agent {
+    pub(super) fn attached(
+        &mut self,
+        drive: DriveId,
+        result: Result<LabelSeen, Obstacle>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let local = self.drives.get_mut(&drive).expect("a step was under way");
+        let was_open = match local.actual {
+            Actual::Relabelling => true,
+            Actual::Opening => false,
+            Actual::Closed | Actual::Open { .. } | Actual::Closing | Actual::Proving => {
+                unreachable!("{drive}: attached while {:?}", local.actual)
+            }
+        };
+        match result {
+            Ok(label) => {
+                local.actual = Actual::Open { label: label.generation };
+                self.saw_label(label);
+                self.advance(drive, effects);
+            }
+            Err(obstacle) => {
+                let unlabelled = Actual::Open { label: Generation::ZERO };
+                local.actual = if was_open { unlabelled } else { Actual::Closed };
+                self.try_again_later(drive, Goal::Attach, obstacle, effects);
+            }
+        }
+    }
+
+    pub(super) fn closed(
+        &mut self,
+        drive: DriveId,
+        result: Result<(), Obstacle>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let local = self.drives.get_mut(&drive).expect("a step was under way");
+        debug_assert!(matches!(local.actual, Actual::Closing | Actual::Proving));
+        local.actual = Actual::Closed;
+        match (result, self.wanted(drive)) {
+            (Ok(()), Some((Goal::Detach, _))) => self.done(drive, effects),
+            (Ok(()) | Err(_), Some((Goal::Attach, _)) | None) => self.advance(drive, effects),
+            (Err(obstacle), Some((Goal::Detach, _))) => {
+                self.try_again_later(drive, Goal::Detach, obstacle, effects);
+            }
+        }
+    }
+
+    /// A step failed. If it still is what is wanted, it is tried again after a pause; else the next step is taken.
+    pub(super) fn try_again_later(
+        &mut self,
+        drive: DriveId,
+        tried: Goal,
+        obstacle: Obstacle,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.wanted(drive).is_some_and(|(goal, _)| goal == tried) {
+            self.waiting(drive, obstacle, effects);
+            self.drives.get_mut(&drive).expect("a step was under way").pausing = true;
+            effects.push(Effect::RetryLater(drive));
+        } else {
+            self.advance(drive, effects);
+        }
+    }
+
+    pub(super) fn advance_all(&mut self, effects: &mut Vec<Effect>) {
+        let drives: Vec<_> = self.drives.keys().copied().collect();
+        for drive in drives {
+            self.advance(drive, effects);
+        }
+    }
+
+    /// Compares what is wanted of a drive with what it is, and takes the one step that is due.
+    pub(super) fn advance(&mut self, drive: DriveId, effects: &mut Vec<Effect>) {
+        let Some((goal, generation)) = self.wanted(drive) else { return };
+        let Some(local) = self.drives.get(&drive) else { return };
+        let unwritten = self.rules.hold(Rule::RecordBeforeAct) && local.written != Written::Yes;
+        if unwritten || local.pausing {
+            return;
+        }
+        let owed = local.owed.is_some();
+        let (step, effect) = match (goal, local.actual) {
+            (_, Actual::Opening | Actual::Relabelling | Actual::Closing | Actual::Proving) => {
+                return;
+            }
+            (Goal::Attach, Actual::Closed) => match self.attach_work(drive, generation) {
+                Some(work) => (Actual::Opening, Effect::Attach(work)),
+                None => return self.waiting(drive, Obstacle::DeviceMissing, effects),
+            },
+            (Goal::Attach, Actual::Open { label }) if label != generation => {
+                match self.attach_work(drive, generation) {
+                    Some(work) => (Actual::Relabelling, Effect::Relabel(work)),
+                    None => return self.waiting(drive, Obstacle::DeviceMissing, effects),
+                }
+            }
+            (Goal::Attach, Actual::Open { .. }) => return self.done(drive, effects),
+            (Goal::Detach, Actual::Open { .. }) => {
+                (Actual::Closing, Effect::Detach { drive, generation })
+            }
+            (Goal::Detach, Actual::Closed) if owed => (Actual::Proving, Effect::Prove { drive }),
+            (Goal::Detach, Actual::Closed) => return,
+        };
+        self.drives.get_mut(&drive).expect("looked at above").actual = step;
+        effects.push(effect);
+    }
+
+    /// What is wanted of a drive: by the order in force, or by the label at a start without a record.
+    pub(super) fn wanted(&self, drive: DriveId) -> Option<(Goal, Generation)> {
+        match self.in_force(drive) {
+            Some(ordered) => Some((ordered.goal, ordered.stamp.generation)),
+            None => {
+                let by_label = self.drives.get(&drive).and_then(|local| local.by_label)?;
+                Some((Goal::Attach, by_label))
+            }
+        }
+    }
+
+    pub(super) fn attach_work(&self, drive: DriveId, generation: Generation) -> Option<AttachWork> {
+        let memory = self.record.drives.get(&drive);
+        let labelled = |device: &&Observed| device.label.is_some_and(|label| label.drive == drive);
+        let device = match memory {
+            Some(memory) => self
+                .devices
+                .iter()
+                .find(|device| device.evidence.compare(&memory.evidence) == Comparison::Same),
+            None => self.devices.iter().find(labelled),
+        }?;
+        Some(AttachWork {
+            drive,
+            evidence: device.evidence.clone(),
+            path: device.path.clone(),
+            generation,
+            take_over: memory.is_some_and(|memory| memory.take_over),
+        })
+    }
+
+    /// Remembers a label that was just written, so that the next registration reports it.
+    pub(super) fn saw_label(&mut self, label: LabelSeen) {
+        let Some(memory) = self.record.drives.get(&label.drive) else { return };
+        let same =
+            |device: &&mut Observed| device.evidence.compare(&memory.evidence) == Comparison::Same;
+        if let Some(device) = self.devices.iter_mut().find(same) {
+            device.label = Some(label);
+        }
+    }
+
+    pub(super) fn done(&mut self, drive: DriveId, effects: &mut Vec<Effect>) {
+        let Some(local) = self.drives.get_mut(&drive) else { return };
+        if let Some(ordered) = local.owed.take() {
+            self.answer(drive, ordered, AnswerResult::Done, effects);
+        }
+    }
+
+    /// Tells the registry what is in the way; the order stays owed.
+    pub(super) fn waiting(
+        &mut self,
+        drive: DriveId,
+        obstacle: Obstacle,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(local) = self.drives.get_mut(&drive) else { return };
+        let Some(ordered) = local.owed.filter(|_| local.told.as_ref() != Some(&obstacle)) else {
+            return;
+        };
+        local.told = Some(obstacle.clone());
+        self.answer(drive, ordered, AnswerResult::Waiting(obstacle), effects);
+    }
+}

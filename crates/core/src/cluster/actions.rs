@@ -1,0 +1,277 @@
+//! Add and Remove, for one drive and for a whole host: the table of answers.
+//!
+//! | request | state | answer |
+//! |---|---|---|
+//! | Add | denied | `E_INVALID_STATE` with the reasons |
+//! | Add | Unknown, Closing, Detached | generation+1, Attaching, `S_OK` |
+//! | Add | Attaching, Attached, removal wanted | generation+1, the wish withdrawn, `S_OK` |
+//! | Add | Attaching, Attached | `S_ALREADY` |
+//! | Remove | volumes on it | removal wanted, `E_TRY_AGAIN` |
+//! | Remove | Attaching, Attached | generation+1, Closing, `E_TRY_AGAIN` |
+//! | Remove | Closing | `E_TRY_AGAIN` with what it waits for |
+//! | Remove | Detached, or Unknown and reported closed | `S_OK` |
+
+use super::find::Unmet;
+use super::life::Happening;
+use super::{Cluster, Contact, Effects, Reply, State};
+use crate::cms::{Action, Code, Outcome, Reason};
+use crate::ids::{DriveId, NodeId};
+use crate::order::Goal;
+
+/// When somebody who polls should ask again.
+const RETRY_AFTER_MS: u64 = 1_000;
+
+/// On whose behalf, and how, an action is taken.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    by: &'a str,
+    /// With its host, not on its own.
+    with_host: bool,
+    now_ms: u64,
+}
+
+/// An action whose names have been found.
+#[derive(Clone, Copy)]
+enum Resolved {
+    AddHost { node: NodeId, with_removed: bool },
+    RemoveHost(NodeId),
+    AddDevice(DriveId),
+    RemoveDevice(DriveId),
+    GetDependent(DriveId),
+}
+
+impl Cluster {
+    pub(super) fn act(
+        &mut self,
+        actions: &[Action],
+        asked_by: &str,
+        dry_run: bool,
+        now_ms: u64,
+    ) -> Effects {
+        let mut effects = Effects::default();
+        let asked = Asked { by: asked_by, with_host: false, now_ms };
+        let resolved: Vec<_> = actions.iter().map(|action| self.resolve(action)).collect();
+        let carry_out = |cluster: &mut Self| {
+            let one = |resolved: Result<Resolved, Unmet>| match resolved {
+                Ok(resolved) => cluster.carry_out(resolved, asked, &mut effects),
+                Err(Unmet { code, reason }) => Outcome::because(code, reason),
+            };
+            resolved.into_iter().map(one).collect()
+        };
+        if !dry_run {
+            let outcomes = carry_out(self);
+            return Effects { reply: Reply::Acted(outcomes), ..effects };
+        }
+        // The same code on a copy that is thrown away: a dry run cannot differ from the real thing.
+        let named = actions.iter().filter_map(|action| self.resolve(action).ok());
+        let mut copy = self.excerpt(named.map(|resolved| self.node_of(resolved)).collect());
+        Effects { reply: Reply::Acted(carry_out(&mut copy)), ..Effects::default() }
+    }
+
+    /// Finds what an action names.
+    fn resolve(&self, action: &Action) -> Result<Resolved, Unmet> {
+        Ok(match action {
+            Action::AddHost { host, with_removed } => {
+                Resolved::AddHost { node: self.host(host)?, with_removed: *with_removed }
+            }
+            Action::RemoveHost { host } => Resolved::RemoveHost(self.host(host)?),
+            Action::AddDevice(target) => Resolved::AddDevice(self.find(target)?),
+            Action::RemoveDevice(target) => Resolved::RemoveDevice(self.find(target)?),
+            Action::GetDependentVolumes(target) => Resolved::GetDependent(self.find(target)?),
+        })
+    }
+
+    fn node_of(&self, resolved: Resolved) -> NodeId {
+        match resolved {
+            Resolved::AddHost { node, .. } | Resolved::RemoveHost(node) => node,
+            Resolved::AddDevice(id) | Resolved::RemoveDevice(id) | Resolved::GetDependent(id) => {
+                self.drives[&id].record.node
+            }
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        resolved: Resolved,
+        asked: Asked<'_>,
+        effects: &mut Effects,
+    ) -> Outcome {
+        let (id, outcome) = match resolved {
+            Resolved::AddHost { node, with_removed } => {
+                return self.each_drive(node, asked, effects, |cluster, id, asked, effects| {
+                    if cluster.drives[&id].record.removed_alone && !with_removed {
+                        return Outcome::because(Code::Already, Reason::RemovedOnItsOwn);
+                    }
+                    cluster.add(id, asked, effects)
+                });
+            }
+            Resolved::RemoveHost(node) => {
+                return self.each_drive(node, asked, effects, Self::remove);
+            }
+            Resolved::AddDevice(id) => (id, self.add(id, asked, effects)),
+            Resolved::RemoveDevice(id) => (id, self.remove(id, asked, effects)),
+            Resolved::GetDependent(id) => {
+                let dependent = self.drives[&id].record.volumes.iter().copied().collect();
+                (id, Outcome { dependent, ..Outcome::new(Code::Ok) })
+            }
+        };
+        Outcome { drive: Some(id), ..outcome }
+    }
+
+    /// A host action is a loop over the host's drives; its answer is the worst of theirs. Drives that cannot be added
+    /// are named and do not count.
+    fn each_drive(
+        &mut self,
+        node: NodeId,
+        asked: Asked<'_>,
+        effects: &mut Effects,
+        one: impl Fn(&mut Self, DriveId, Asked<'_>, &mut Effects) -> Outcome,
+    ) -> Outcome {
+        if !self.nodes[&node].rewound.is_empty() {
+            return Outcome::because(Code::InvalidState, Reason::RegistryRewound);
+        }
+        let ids: Vec<_> = self.nodes[&node].drives.iter().copied().collect();
+        let asked = Asked { with_host: true, ..asked };
+        let mut drives = Vec::with_capacity(ids.len());
+        for id in ids {
+            let outcome = one(self, id, asked, effects);
+            drives.push(Outcome { drive: Some(id), ..outcome });
+        }
+        let counts = |outcome: &&Outcome| {
+            !outcome.reasons.iter().any(|reason| matches!(reason, Reason::Denied(_)))
+        };
+        let counted = drives.iter().filter(counts);
+        let worst = counted.clone().map(|outcome| outcome.code).max();
+        let all_already = counted.clone().all(|outcome| outcome.code == Code::Already);
+        let code = match worst {
+            None => return Outcome { drives, ..Outcome::because(Code::Ok, Reason::NoUsableDrive) },
+            Some(Code::Already) if !all_already => Code::Ok,
+            Some(code) => code,
+        };
+        let retry_after_ms = drives.iter().filter_map(|outcome| outcome.retry_after_ms).max();
+        let dependent = drives.iter().flat_map(|outcome| outcome.dependent.clone()).collect();
+        Outcome { drives, retry_after_ms, dependent, ..Outcome::new(code) }
+    }
+
+    fn add(&mut self, id: DriveId, asked: Asked<'_>, effects: &mut Effects) -> Outcome {
+        let drive = &self.drives[&id];
+        if self.rewound(drive.record.node) {
+            return Outcome::because(Code::InvalidState, Reason::RegistryRewound);
+        }
+        let record = &drive.record;
+        let denied: Vec<_> = record.observed.denied.iter().cloned().map(Reason::Denied).collect();
+        let next = record.state.after(Happening::Add);
+        if next.is_none() && !record.removal_wanted {
+            return Outcome::new(Code::Already);
+        }
+        if next.is_some() && !denied.is_empty() {
+            return Outcome { reasons: denied, ..Outcome::new(Code::InvalidState) };
+        }
+        let generation = self.raised(record.generation);
+        self.change_drive(id, effects, |record| {
+            record.generation = generation;
+            record.state = next.unwrap_or(record.state);
+            record.removal_wanted = false;
+            record.removed_alone = false;
+            record.since_ms = asked.now_ms;
+            asked.by.clone_into(&mut record.asked_by);
+        });
+        self.order_anew(id, effects);
+        Outcome::new(Code::Ok)
+    }
+
+    fn remove(&mut self, id: DriveId, asked: Asked<'_>, effects: &mut Effects) -> Outcome {
+        let drive = &self.drives[&id];
+        if self.rewound(drive.record.node) {
+            return Outcome::because(Code::InvalidState, Reason::RegistryRewound);
+        }
+        let record = &drive.record;
+        let alone = !asked.with_host;
+        let try_again = |reason| Outcome {
+            retry_after_ms: Some(RETRY_AFTER_MS),
+            ..Outcome::because(Code::TryAgain, reason)
+        };
+        if !record.volumes.is_empty() {
+            let dependent = record.volumes.iter().copied().collect();
+            if !record.removal_wanted {
+                self.change_drive(id, effects, |record| {
+                    record.removal_wanted = true;
+                    asked.by.clone_into(&mut record.asked_by);
+                });
+            }
+            return Outcome { dependent, ..try_again(Reason::VolumesOnIt) };
+        }
+        if let Some(next) = record.state.after(Happening::Remove) {
+            let generation = self.raised(record.generation);
+            self.change_drive(id, effects, |record| {
+                record.generation = generation;
+                record.state = next;
+                record.removal_wanted = false;
+                record.removed_alone = alone;
+                record.since_ms = asked.now_ms;
+                asked.by.clone_into(&mut record.asked_by);
+            });
+            self.order_anew(id, effects);
+            return try_again(self.waits_for(id));
+        }
+        let proved = match record.state {
+            State::Detached => true,
+            State::Unknown => drive.contact == Contact::Reported { open: false },
+            State::Closing | State::Attaching | State::Attached => false,
+        };
+        // Removed by itself after its host was: the later, narrower wish counts.
+        if alone && !record.removed_alone {
+            self.change_drive(id, effects, |record| record.removed_alone = true);
+        }
+        if proved { Outcome::new(Code::Ok) } else { try_again(self.waits_for(id)) }
+    }
+
+    /// Why the agent has not confirmed yet.
+    fn waits_for(&self, id: DriveId) -> Reason {
+        let drive = &self.drives[&id];
+        let reachable =
+            self.nodes.get(&drive.record.node).is_some_and(|node| node.session.is_some());
+        match &drive.contact {
+            _ if !reachable => Reason::AgentUnreachable,
+            Contact::Waiting(obstacle) => Reason::Obstacle(obstacle.clone()),
+            Contact::Refused(why) => Reason::Refused(why.clone()),
+            Contact::Silent | Contact::Reported { .. } | Contact::Confirmed => {
+                Reason::WaitingForAgent
+            }
+        }
+    }
+
+    /// What stands between a drive and its goal, for people; `None` when it is as wished.
+    pub fn waiting_for(&self, id: DriveId) -> Option<Reason> {
+        let drive = self.drives.get(&id)?;
+        if self.rewound(drive.record.node) {
+            return Some(Reason::RegistryRewound);
+        }
+        match drive.record.state {
+            State::Attaching | State::Closing => Some(self.waits_for(id)),
+            State::Attached => match &drive.contact {
+                Contact::Confirmed => None,
+                Contact::Silent
+                | Contact::Reported { .. }
+                | Contact::Waiting(_)
+                | Contact::Refused(_) => Some(self.waits_for(id)),
+            },
+            State::Unknown | State::Detached => None,
+        }
+    }
+
+    /// What is wanted has changed: whatever the agent said of the order before does not count any more.
+    fn order_anew(&mut self, id: DriveId, effects: &mut Effects) {
+        self.drives.get_mut(&id).expect("only known drives").contact = Contact::Silent;
+        effects.orders.extend(self.owed(id));
+    }
+
+    fn rewound(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| !node.rewound.is_empty())
+    }
+
+    /// The goal that the table gives each state; a removal that waits for volumes is not a change of goal.
+    pub fn in_operation(&self, id: DriveId) -> bool {
+        self.drives.get(&id).is_some_and(|drive| drive.record.state.goal() == Goal::Attach)
+    }
+}

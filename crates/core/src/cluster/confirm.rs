@@ -1,0 +1,69 @@
+//! What an agent's answer to an order changes.
+
+use super::life::Happening;
+use super::{Cluster, Contact, Effects, Notice, Refused, State};
+use crate::ids::SessionNumber;
+use crate::message::{Answer, AnswerResult};
+use crate::order::Goal;
+use crate::rules::Rule;
+
+impl Cluster {
+    /// Takes an answer. It counts only if it names the order in force and comes from the start of the agent that
+    /// order was meant for; anything else is late, and changes nothing.
+    pub(super) fn answer(
+        &mut self,
+        session: SessionNumber,
+        answer: Answer,
+        now_ms: u64,
+    ) -> Result<Effects, Refused> {
+        let node = self.speaker(session)?;
+        let current = self.nodes.get(&node).and_then(|node| node.session);
+        let current = current.ok_or(Refused::OldSession)?;
+        let drive = self.drives.get(&answer.drive).ok_or(Refused::NoSuchDrive)?;
+        let Answer { drive: id, ordered, incarnation, result } = answer;
+        let expected_goal = drive.record.state.goal();
+        let foreign = drive.record.node != node
+            || (self.rules.hold(Rule::ConfirmationIncarnation)
+                && incarnation != current.incarnation)
+            || (self.rules.hold(Rule::ConfirmationTerm) && ordered.stamp.term != self.term())
+            || (self.rules.hold(Rule::ConfirmationGeneration)
+                && ordered.stamp.generation != drive.record.generation);
+        if foreign || ordered.goal != expected_goal {
+            return Err(Refused::StaleAnswer);
+        }
+        let mut effects = Effects::default();
+        let contact = match result {
+            AnswerResult::Done => {
+                if let Some(state) = drive.record.state.after(Happening::Confirmed(ordered.goal)) {
+                    self.change_drive(id, &mut effects, |record| {
+                        record.state = state;
+                        record.since_ms = now_ms;
+                    });
+                    effects.notices.push(self.confirmed_notice(id, state));
+                }
+                match ordered.goal {
+                    Goal::Attach => Contact::Confirmed,
+                    Goal::Detach => Contact::Reported { open: false },
+                }
+            }
+            AnswerResult::Waiting(obstacle) => Contact::Waiting(obstacle),
+            AnswerResult::Refused(refused) => {
+                let text = format!("{}: its agent refuses an order: {refused}.", self.describe(id));
+                effects.notices.push(Notice { warning: true, text });
+                Contact::Refused(refused.to_string())
+            }
+        };
+        self.drives.get_mut(&id).expect("looked up above").contact = contact;
+        Ok(effects)
+    }
+
+    fn confirmed_notice(&self, id: crate::ids::DriveId, state: State) -> Notice {
+        let drive = self.describe(id);
+        let text = match state {
+            State::Attached => format!("{drive} is in operation."),
+            State::Detached => format!("{drive} is out of operation: closed, and that is proved."),
+            State::Unknown | State::Attaching | State::Closing => format!("{drive} is {state}."),
+        };
+        Notice { warning: false, text }
+    }
+}

@@ -1,0 +1,384 @@
+//! The registry's state and decisions: [`Cluster`].
+//!
+//! Pure: an event goes in, effects come out, and the actor in `registry` performs them: first the writes, and when
+//! they are durable the orders and the reply. All of it is in memory and indexed, so that an operation costs the
+//! same with 5 nodes and with 5,000.
+
+mod actions;
+mod confirm;
+mod find;
+mod life;
+mod place;
+mod records;
+mod registration;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use find::Unmet;
+pub use life::State;
+pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
+pub use registration::{Difference, RegistrationRefused};
+
+use crate::cms::{Action, Outcome};
+use crate::device::{LabelSeen, Observed};
+use crate::ids::{
+    ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId, VolumeId,
+};
+use crate::message::{Answer, Obstacle, Order, RecordHealth, Registered, Registration};
+use crate::order::{Generation, Goal, Ordered, Stamp, Term};
+use crate::rules::{Rule, Rules};
+
+/// What happens to a registry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// An agent registers over a session. `fresh` holds ids for what may be new: one for the node, one per device.
+    Register {
+        session: SessionNumber,
+        registration: Registration,
+        fresh: FreshIds,
+    },
+    /// An agent reports its devices, all of them. One fresh id per device.
+    Devices {
+        session: SessionNumber,
+        devices: Vec<Observed>,
+        fresh: Vec<DriveId>,
+    },
+    Answer {
+        session: SessionNumber,
+        answer: Answer,
+    },
+    SessionClosed(SessionNumber),
+    /// Somebody asks for something. A dry run answers the same and changes nothing.
+    Act {
+        actions: Vec<Action>,
+        asked_by: String,
+        dry_run: bool,
+    },
+    /// A volume is placed on a drive.
+    Place {
+        volume: VolumeId,
+        drive: DriveId,
+    },
+    /// A volume is off its drive.
+    Free {
+        volume: VolumeId,
+        drive: DriveId,
+    },
+}
+
+/// Ids drawn outside, for what an event may make.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FreshIds {
+    pub node: NodeId,
+    pub drives: Vec<DriveId>,
+}
+
+/// What an event leads to, to be carried out in this order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Effects {
+    pub writes: Vec<Write>,
+    pub orders: Vec<(SessionNumber, Order)>,
+    pub reply: Reply,
+    pub notices: Vec<Notice>,
+}
+
+/// What the one who brought the event hears.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub enum Reply {
+    #[default]
+    Nothing,
+    Registered(Box<Registered>),
+    Acted(Vec<Outcome>),
+}
+
+/// Why an event is not taken. Nothing has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refused {
+    #[error(transparent)]
+    Registration(#[from] RegistrationRefused),
+    #[error("the session is not the node's newest one")]
+    OldSession,
+    #[error("the confirmation is not for the order in force")]
+    StaleAnswer,
+    #[error("no such drive")]
+    NoSuchDrive,
+    #[error("the drive takes no volumes: {why}")]
+    TakesNoVolumes { why: &'static str },
+}
+
+/// Something that people may want to hear of; a sentence each.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Notice {
+    pub warning: bool,
+    pub text: String,
+}
+
+/// All that a registry knows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Cluster {
+    rules: Rules,
+    registry: RegistryRecord,
+    nodes: BTreeMap<NodeId, Node>,
+    drives: BTreeMap<DriveId, Drive>,
+    sessions: BTreeMap<SessionNumber, NodeId>,
+    node_by_name: BTreeMap<NodeName, NodeId>,
+    /// Every fact of evidence, to the drives that have it.
+    drives_by_fact: BTreeMap<String, BTreeSet<DriveId>>,
+    drive_by_name: BTreeMap<String, DriveId>,
+}
+
+/// A node: its record, and what is known of it since this registry started.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Node {
+    pub record: NodeRecord,
+    pub drives: BTreeSet<DriveId>,
+    /// The session in which the agent is registered.
+    pub session: Option<Session>,
+    /// What the agent knows and this registry does not: it has gone back in time.
+    pub rewound: Vec<Difference>,
+    pub agent_record: Option<RecordHealth>,
+    /// The highest session number that has registered.
+    newest: SessionNumber,
+}
+
+/// A registered session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Session {
+    pub number: SessionNumber,
+    pub incarnation: Incarnation,
+}
+
+/// A drive: its record, and what its agent said of it in this session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Drive {
+    pub record: DriveRecord,
+    /// The device is on its machine.
+    pub present: bool,
+    pub label: Option<LabelSeen>,
+    pub contact: Contact,
+}
+
+/// What the living agent has said of a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Contact {
+    /// Nothing in this session.
+    Silent,
+    /// At registration.
+    Reported {
+        open: bool,
+    },
+    /// It confirmed the drive's current order.
+    Confirmed,
+    /// It goes on trying.
+    Waiting(Obstacle),
+    Refused(String),
+}
+
+impl Cluster {
+    /// Takes the lead over what a store holds: makes it a cluster if it is new, and begins a new term. The writes must
+    /// be durable before anything else is said.
+    pub fn lead(
+        rules: Rules,
+        records: Records,
+        cluster: ClusterId,
+        term: TermId,
+    ) -> (Self, Vec<Write>) {
+        let Records { registry, nodes, drives } = records;
+        let mut registry =
+            registry.unwrap_or_else(|| RegistryRecord { cluster, terms: Vec::new() });
+        let next = match registry.terms.last() {
+            None => Some(Term::first(term)),
+            Some(last) => rules.hold(Rule::TermRises).then(|| last.succeeded_by(term)),
+        };
+        registry.terms.extend(next);
+        let writes = vec![Write::Registry(registry.clone())];
+        let mut this = Self {
+            rules,
+            registry,
+            nodes: BTreeMap::new(),
+            drives: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            node_by_name: BTreeMap::new(),
+            drives_by_fact: BTreeMap::new(),
+            drive_by_name: BTreeMap::new(),
+        };
+        for record in nodes {
+            this.insert_node(record);
+        }
+        for record in drives {
+            this.insert_drive(record);
+        }
+        (this, writes)
+    }
+
+    /// Takes one event at wall time `now_ms`, which is only noted for people.
+    pub fn apply(&mut self, event: Event, now_ms: u64) -> Result<Effects, Refused> {
+        match event {
+            Event::Register { session, registration, fresh } => {
+                self.register(session, registration, fresh, now_ms)
+            }
+            Event::Devices { session, devices, fresh } => {
+                let node = self.speaker(session)?;
+                let mut effects = Effects::default();
+                self.take_inventory(node, devices, fresh, now_ms, &mut effects);
+                Ok(effects)
+            }
+            Event::Answer { session, answer } => self.answer(session, answer, now_ms),
+            Event::SessionClosed(session) => {
+                self.close_session(session);
+                Ok(Effects::default())
+            }
+            Event::Act { actions, asked_by, dry_run } => {
+                Ok(self.act(&actions, &asked_by, dry_run, now_ms))
+            }
+            Event::Place { volume, drive } => self.place(volume, drive),
+            Event::Free { volume, drive } => self.free(volume, drive),
+        }
+    }
+
+    /// The order that a drive's agent has not yet carried out, with the session to send it over. Asked at any time,
+    /// also after a restart: what is owed follows from the records alone.
+    pub fn owed(&self, drive: DriveId) -> Option<(SessionNumber, Order)> {
+        let drive = self.drives.get(&drive)?;
+        let node = self.nodes.get(&drive.record.node)?;
+        let session = node.session.filter(|_| node.rewound.is_empty())?;
+        let owed = match drive.record.state {
+            State::Attaching | State::Closing => true,
+            State::Attached => drive.contact != Contact::Confirmed,
+            State::Unknown | State::Detached => drive.contact == Contact::Reported { open: true },
+        };
+        owed.then(|| (session.number, self.order_for(drive, session.incarnation)))
+    }
+
+    pub fn id(&self) -> ClusterId {
+        self.registry.cluster
+    }
+
+    /// The term that this registry speaks under.
+    pub fn term(&self) -> Term {
+        *self.registry.terms.last().expect("taking the lead begins a term")
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    pub fn drives(&self) -> impl Iterator<Item = &Drive> {
+        self.drives.values()
+    }
+
+    pub fn drive(&self, id: DriveId) -> Option<&Drive> {
+        self.drives.get(&id)
+    }
+
+    /// A copy of some nodes with their drives, for decisions that are not to be taken.
+    fn excerpt(&self, nodes: BTreeSet<NodeId>) -> Self {
+        let drives = nodes.iter().flat_map(|node| &self.nodes[node].drives);
+        Self {
+            rules: self.rules,
+            registry: self.registry.clone(),
+            drives: drives.map(|id| (*id, self.drives[id].clone())).collect(),
+            nodes: nodes.iter().map(|id| (*id, self.nodes[id].clone())).collect(),
+            sessions: BTreeMap::new(),
+            node_by_name: BTreeMap::new(),
+            drives_by_fact: BTreeMap::new(),
+            drive_by_name: BTreeMap::new(),
+        }
+    }
+
+    fn order_for(&self, drive: &Drive, incarnation: Incarnation) -> Order {
+        let record = &drive.record;
+        let stamp = Stamp { term: self.term(), generation: record.generation };
+        Order {
+            drive: record.id,
+            ordered: Ordered { goal: record.state.goal(), stamp },
+            incarnation,
+            evidence: record.observed.evidence.clone(),
+            take_over: false,
+        }
+    }
+
+    /// The node that may speak over a session.
+    fn speaker(&self, session: SessionNumber) -> Result<NodeId, Refused> {
+        let node = *self.sessions.get(&session).ok_or(Refused::OldSession)?;
+        let current = self.nodes.get(&node).and_then(|node| node.session);
+        let newest = current.is_some_and(|current| current.number == session);
+        if newest || !self.rules.hold(Rule::NewestSession) {
+            Ok(node)
+        } else {
+            Err(Refused::OldSession)
+        }
+    }
+
+    fn close_session(&mut self, session: SessionNumber) {
+        let Some(id) = self.sessions.remove(&session) else { return };
+        let node = self.nodes.get_mut(&id).expect("sessions name known nodes");
+        if node.session.is_none_or(|current| current.number != session) {
+            return;
+        }
+        node.session = None;
+        for drive in &node.drives {
+            let drive = self.drives.get_mut(drive).expect("nodes list known drives");
+            drive.contact = Contact::Silent;
+        }
+    }
+
+    fn insert_node(&mut self, record: NodeRecord) {
+        self.node_by_name.insert(record.name.clone(), record.id);
+        let node = Node {
+            drives: BTreeSet::new(),
+            session: None,
+            rewound: Vec::new(),
+            agent_record: None,
+            newest: SessionNumber::default(),
+            record,
+        };
+        self.nodes.insert(node.record.id, node);
+    }
+
+    fn insert_drive(&mut self, record: DriveRecord) {
+        for fact in record.observed.evidence.facts() {
+            self.drives_by_fact.entry(fact).or_default().insert(record.id);
+        }
+        self.drive_by_name.insert(record.name.clone(), record.id);
+        if let Some(node) = self.nodes.get_mut(&record.node) {
+            node.drives.insert(record.id);
+        }
+        let drive = Drive { present: false, label: None, contact: Contact::Silent, record };
+        self.drives.insert(drive.record.id, drive);
+    }
+
+    /// Changes a drive's record and has it written.
+    fn change_drive(
+        &mut self,
+        id: DriveId,
+        effects: &mut Effects,
+        change: impl FnOnce(&mut DriveRecord),
+    ) {
+        let drive = self.drives.get_mut(&id).expect("only known drives change");
+        change(&mut drive.record);
+        effects.writes.push(Write::Drive(Box::new(drive.record.clone())));
+    }
+
+    fn raised(&self, generation: Generation) -> Generation {
+        if self.rules.hold(Rule::GenerationRises) { generation.next() } else { generation }
+    }
+
+    /// A word for a drive in a sentence.
+    fn describe(&self, id: DriveId) -> String {
+        let Some(drive) = self.drives.get(&id) else { return id.to_string() };
+        let observed = &drive.record.observed;
+        let node = self.nodes.get(&drive.record.node).map(|node| node.record.name.as_str());
+        let place = observed.bay.as_ref().map_or(observed.path.clone(), |bay| format!("bay {bay}"));
+        format!("Drive {} in {} {place}", drive.record.name, node.unwrap_or("no node"))
+    }
+
+    /// The goal that a drive's agent has been given.
+    pub fn goal_of(&self, id: DriveId) -> Option<Goal> {
+        self.drives.get(&id).map(|drive| drive.record.state.goal())
+    }
+}

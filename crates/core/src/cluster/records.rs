@@ -1,0 +1,67 @@
+//! What the registry keeps durably: one deciding record per object, nothing that can be derived.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::life::State;
+use crate::device::Observed;
+use crate::ids::{ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId};
+use crate::order::{Generation, Term};
+
+/// The registry itself.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RegistryRecord {
+    pub cluster: ClusterId,
+    /// Every term that this registry has reigned under, oldest first: how it knows its own past.
+    pub terms: Vec<Term>,
+}
+
+/// One machine with an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRecord {
+    pub id: NodeId,
+    pub name: NodeName,
+    pub machine: MachineId,
+}
+
+/// One drive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriveRecord {
+    pub id: DriveId,
+    /// What people call it. Not identity.
+    pub name: String,
+    pub node: NodeId,
+    /// As last reported, without the label: its truth is on the drive.
+    pub observed: Observed,
+    pub generation: Generation,
+    pub state: State,
+    /// A removal was asked for while volumes were on it.
+    pub removal_wanted: bool,
+    /// It was removed by itself, not with its host: adding the host leaves it out.
+    pub removed_alone: bool,
+    pub volumes: BTreeSet<VolumeId>,
+    /// Wall time of the last change of state, for people; nothing is decided by it.
+    pub since_ms: u64,
+    /// Who asked for what is wanted now.
+    pub asked_by: String,
+}
+
+/// One change of the store. Each names its object and carries all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Write {
+    Registry(RegistryRecord),
+    Node(NodeRecord),
+    Drive(Box<DriveRecord>),
+}
+
+/// Everything that a store holds.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Records {
+    pub registry: Option<RegistryRecord>,
+    pub nodes: Vec<NodeRecord>,
+    pub drives: Vec<DriveRecord>,
+}

@@ -1,0 +1,366 @@
+//! An agent registers: who it is, whether this registry may give it orders at all, and which.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use thiserror::Error;
+
+use super::life::Happening;
+use super::records::{DriveRecord, NodeRecord, Write};
+use super::{Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
+use crate::device::Observed;
+use crate::evidence::Comparison;
+use crate::ids::{ClusterId, DriveId, NodeId, NodeName, SessionNumber};
+use crate::message::{DriveReport, Registered, Registration};
+use crate::order::{Generation, Goal, Term};
+use crate::rules::Rule;
+
+/// Why an agent gets no session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Error)]
+pub enum RegistrationRefused {
+    #[error(
+        "RegistryRewound: node {node} knows newer orders than this registry, which seems to be a restored backup or \
+         a copy; it gives no order to that node"
+    )]
+    RegistryRewound { node: NodeName, differences: Vec<Difference> },
+    #[error(
+        "DuplicateNode: another machine is registered as {node}, or holds drives in operation under that name"
+    )]
+    DuplicateNode { node: NodeName },
+    #[error("ForeignCluster: node {node} belongs to cluster {theirs}")]
+    ForeignCluster { node: NodeName, theirs: ClusterId },
+}
+
+/// One thing that an agent knows and a registry gone back in time does not.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Difference {
+    /// The agent has accepted a term that this registry never reigned under.
+    UnknownTerm { accepted: Term, ours: Term },
+    /// The agent has seen a higher generation.
+    Generation { drive: DriveId, theirs: Generation, ours: Generation },
+    /// The agent has seen the same generation with another goal.
+    Goal { drive: DriveId, generation: Generation, theirs: Goal },
+}
+
+/// What a reported device is to the registry.
+enum Matched {
+    Known(DriveId),
+    New,
+    /// It has the evidence or the label of another drive, or of one on another node.
+    Conflict(DriveId),
+}
+
+impl Cluster {
+    pub(super) fn register(
+        &mut self,
+        session: SessionNumber,
+        registration: Registration,
+        fresh: FreshIds,
+        now_ms: u64,
+    ) -> Result<Effects, Refused> {
+        let known = self.known_node(session, &registration)?;
+        let differences = self.differences(&registration);
+        if let Some(node) = known.and_then(|id| self.nodes.get_mut(&id)) {
+            node.rewound.clone_from(&differences);
+        }
+        if !differences.is_empty() {
+            let node = registration.name;
+            return Err(RegistrationRefused::RegistryRewound { node, differences }.into());
+        }
+        let Registration { name, machine, incarnation, record, drives, devices, .. } = registration;
+        let mut effects = Effects::default();
+        let id = known.unwrap_or(fresh.node);
+        let node_record = NodeRecord { id, name, machine };
+        if known.is_none() {
+            self.insert_node(node_record.clone());
+            effects.writes.push(Write::Node(node_record));
+        } else if self.nodes[&id].record != node_record {
+            effects.writes.push(Write::Node(node_record.clone()));
+            self.nodes.get_mut(&id).expect("known").record = node_record;
+        }
+        let node = self.nodes.get_mut(&id).expect("inserted above");
+        node.session = Some(Session { number: session, incarnation });
+        node.newest = session;
+        node.agent_record = Some(record);
+        self.sessions.insert(session, id);
+        let reports: BTreeMap<_, _> =
+            drives.into_iter().map(|report| (report.drive, report)).collect();
+        self.make_again(id, &reports, &devices, now_ms, &mut effects);
+        self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
+        let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
+        effects.reply = Reply::Registered(Box::new(Registered {
+            session,
+            cluster: self.id(),
+            node: id,
+            term: self.term(),
+            allowed,
+            unknown,
+        }));
+        Ok(effects)
+    }
+
+    /// Which node speaks, if it is known; refused if it must not speak under this name.
+    fn known_node(
+        &self,
+        session: SessionNumber,
+        registration: &Registration,
+    ) -> Result<Option<NodeId>, Refused> {
+        let name = &registration.name;
+        if let Some(theirs) = registration.cluster.filter(|cluster| *cluster != self.id()) {
+            return Err(RegistrationRefused::ForeignCluster { node: name.clone(), theirs }.into());
+        }
+        let duplicate = || RegistrationRefused::DuplicateNode { node: name.clone() };
+        let Some(node) = self.node_by_name.get(name).map(|id| &self.nodes[id]) else {
+            // A node that was told an id under another name must not take a second one.
+            let renamed = registration.node.is_some_and(|id| self.nodes.contains_key(&id));
+            return if renamed { Err(duplicate().into()) } else { Ok(None) };
+        };
+        if self.rules.hold(Rule::NewestSession) && session < node.newest {
+            return Err(Refused::OldSession);
+        }
+        let other_id = registration.node.is_some_and(|id| id != node.record.id);
+        let other_machine = node.record.machine != registration.machine
+            && (node.session.is_some() || !self.shows_its_drives(node.record.id, registration));
+        if other_id || other_machine {
+            return Err(duplicate().into());
+        }
+        Ok(Some(node.record.id))
+    }
+
+    /// A machine that lost its state directory is the node all the same if it has the node's drives.
+    fn shows_its_drives(&self, node: NodeId, registration: &Registration) -> bool {
+        let mut in_operation = self.nodes[&node].drives.iter().filter_map(|id| {
+            let drive = &self.drives[id];
+            let used = match drive.record.state {
+                State::Attaching | State::Attached | State::Closing => true,
+                State::Unknown | State::Detached => false,
+            };
+            used.then_some(&drive.record.observed.evidence)
+        });
+        in_operation.all(|evidence| {
+            let same = |device: &Observed| device.evidence.compare(evidence) == Comparison::Same;
+            registration.devices.iter().any(same)
+        })
+    }
+
+    /// What the agent knows and this registry does not.
+    fn differences(&self, registration: &Registration) -> Vec<Difference> {
+        let mut differences = Vec::new();
+        let foreign = |term: &Term| !self.registry.terms.contains(term);
+        if let Some(accepted) = registration.newest_term.filter(foreign)
+            && self.rules.hold(Rule::RewoundTerm)
+        {
+            differences.push(Difference::UnknownTerm { accepted, ours: self.term() });
+        }
+        for report in &registration.drives {
+            let Some(drive) = self.drives.get(&report.drive) else { continue };
+            let Some((theirs, goal)) = report.newest() else { continue };
+            let ours = drive.record.generation;
+            if theirs > ours && self.rules.hold(Rule::RewoundGeneration) {
+                differences.push(Difference::Generation { drive: report.drive, theirs, ours });
+            }
+            if theirs == ours
+                && goal != drive.record.state.goal()
+                && self.rules.hold(Rule::RewoundGoal)
+            {
+                let generation = ours;
+                let drive = report.drive;
+                differences.push(Difference::Goal { drive, generation, theirs: goal });
+            }
+        }
+        differences
+    }
+
+    /// Makes the record of a drive again that the registry lost and the drive's label still names.
+    fn make_again(
+        &mut self,
+        node: NodeId,
+        reports: &BTreeMap<DriveId, DriveReport>,
+        devices: &[Observed],
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
+        for device in devices {
+            let Some(label) = device.label.filter(|label| label.cluster == self.id()) else {
+                continue;
+            };
+            if self.drives.contains_key(&label.drive) || self.fitting(device).next().is_some() {
+                continue;
+            }
+            let report = reports.get(&label.drive);
+            let Some((generation, goal)) = report.and_then(DriveReport::newest) else { continue };
+            let mut record = new_record(node, label.drive, device.clone(), now_ms);
+            record.name = self.free_name(label.drive);
+            record.generation = generation.next();
+            record.state = match goal {
+                Goal::Attach => State::Attaching,
+                Goal::Detach => State::Closing,
+            };
+            effects.writes.push(Write::Drive(Box::new(record.clone())));
+            self.insert_drive(record);
+            let text = format!(
+                "{} is known again from its own label; its record was missing.",
+                self.describe(label.drive)
+            );
+            effects.notices.push(Notice { warning: true, text });
+        }
+    }
+
+    /// Compares what a node reports with what is known, and notes what really changed.
+    pub(super) fn take_inventory(
+        &mut self,
+        node: NodeId,
+        devices: Vec<Observed>,
+        fresh: Vec<DriveId>,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
+        assert!(fresh.len() >= devices.len(), "one fresh id per device");
+        let mut seen = BTreeSet::new();
+        for (device, fresh) in devices.into_iter().zip(fresh) {
+            let label = device.label.filter(|label| label.cluster == self.id());
+            let id = match self.matched(node, &device, &seen) {
+                Matched::Known(id) => {
+                    self.note_observed(id, device, effects);
+                    id
+                }
+                Matched::New => {
+                    let mut record = new_record(node, fresh, device, now_ms);
+                    record.name = self.free_name(fresh);
+                    effects.writes.push(Write::Drive(Box::new(record.clone())));
+                    self.insert_drive(record);
+                    fresh
+                }
+                Matched::Conflict(with) => {
+                    let text = format!(
+                        "IdentityConflict: {} on {} looks like {}; it is left alone.",
+                        device.path,
+                        self.nodes[&node].record.name,
+                        self.describe(with)
+                    );
+                    effects.notices.push(Notice { warning: true, text });
+                    continue;
+                }
+            };
+            seen.insert(id);
+            let drive = self.drives.get_mut(&id).expect("known or inserted");
+            drive.present = true;
+            drive.label = label;
+        }
+        for id in &self.nodes[&node].drives {
+            if !seen.contains(id) {
+                self.drives.get_mut(id).expect("nodes list known drives").present = false;
+            }
+        }
+    }
+
+    fn note_observed(&mut self, id: DriveId, device: Observed, effects: &mut Effects) {
+        let device = Observed { label: None, ..device };
+        if self.drives[&id].record.observed != device {
+            for fact in device.evidence.facts() {
+                self.drives_by_fact.entry(fact).or_default().insert(id);
+            }
+            self.change_drive(id, effects, |record| record.observed = device);
+        }
+    }
+
+    /// The drives that have the same evidence as a device.
+    fn fitting<'a>(&'a self, device: &'a Observed) -> impl Iterator<Item = DriveId> + 'a {
+        let by_fact =
+            device.evidence.facts().into_iter().filter_map(|fact| self.drives_by_fact.get(&fact));
+        let ids: BTreeSet<DriveId> = by_fact.flatten().copied().collect();
+        ids.into_iter().filter(|id| {
+            let known = &self.drives[id].record.observed.evidence;
+            device.evidence.compare(known) == Comparison::Same
+        })
+    }
+
+    fn matched(&self, node: NodeId, device: &Observed, seen: &BTreeSet<DriveId>) -> Matched {
+        let label = device.label.filter(|label| label.cluster == self.id());
+        let mut fitting = self.fitting(device);
+        match (fitting.next(), fitting.next()) {
+            (Some(_), Some(second)) => Matched::Conflict(second),
+            (Some(id), None) => {
+                let elsewhere = self.drives[&id].record.node != node;
+                let other_label = label.is_some_and(|label| label.drive != id);
+                if elsewhere || other_label || seen.contains(&id) {
+                    Matched::Conflict(id)
+                } else {
+                    Matched::Known(id)
+                }
+            }
+            (None, _) => match label.filter(|label| self.drives.contains_key(&label.drive)) {
+                // Our label on another drive: somebody copied it.
+                Some(label) => Matched::Conflict(label.drive),
+                None => Matched::New,
+            },
+        }
+    }
+
+    /// Sets what each drive of the node is known to be, and lists the orders that follow.
+    fn settle(
+        &mut self,
+        node: NodeId,
+        reports: &BTreeMap<DriveId, DriveReport>,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) -> (Vec<crate::message::Order>, Vec<crate::message::Order>) {
+        let (mut allowed, mut unknown) = (Vec::new(), Vec::new());
+        let ids: Vec<_> = self.nodes[&node].drives.iter().copied().collect();
+        for id in ids {
+            let report = reports.get(&id);
+            let open = report.is_some_and(|report| report.open);
+            self.drives.get_mut(&id).expect("listed").contact = Contact::Reported { open };
+            let state = self.drives[&id].record.state;
+            if open
+                && self.rules.hold(Rule::ReopenedIsClosing)
+                && let Some(state) = state.after(Happening::ReportedOpen)
+            {
+                self.change_drive(id, effects, |record| {
+                    record.state = state;
+                    record.since_ms = now_ms;
+                });
+            }
+            let drive = &self.drives[&id];
+            let newest = report.and_then(DriveReport::newest);
+            let agreed = (drive.record.generation, Goal::Detach);
+            let contradicted = newest.is_some_and(|newest| newest != agreed);
+            let incarnation = self.nodes[&node].session.expect("just registered").incarnation;
+            match drive.record.state {
+                State::Attaching | State::Attached => {
+                    allowed.push(self.order_for(drive, incarnation));
+                }
+                State::Closing => unknown.push(self.order_for(drive, incarnation)),
+                State::Unknown | State::Detached => {
+                    if open || contradicted {
+                        unknown.push(self.order_for(drive, incarnation));
+                    }
+                }
+            }
+        }
+        (allowed, unknown)
+    }
+
+    /// A short name that no other drive has.
+    fn free_name(&self, id: DriveId) -> String {
+        let digits = id.to_string();
+        let names = (8..=digits.len()).step_by(4).map(|length| format!("d-{}", &digits[..length]));
+        let mut free = names.filter(|name| !self.drive_by_name.contains_key(name));
+        free.next().unwrap_or(digits.clone())
+    }
+}
+
+fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> DriveRecord {
+    DriveRecord {
+        id,
+        name: String::new(),
+        node,
+        observed: Observed { label: None, ..device },
+        generation: Generation::ZERO,
+        state: State::Unknown,
+        removal_wanted: false,
+        removed_alone: false,
+        volumes: BTreeSet::new(),
+        since_ms: now_ms,
+        asked_by: String::new(),
+    }
+}

@@ -1,0 +1,161 @@
+//! What infrastructure automation and people ask for, and what they are answered. The names of the codes are those
+//! of the protocol that they poll: `S_OK`, `E_TRY_AGAIN` and so on.
+
+use std::fmt;
+
+use crate::device::Denied;
+use crate::ids::{DriveId, VolumeId};
+use crate::message::Obstacle;
+
+/// One thing asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Puts every drive of a host into operation. Leaves out drives that were removed on their own, unless
+    /// `with_removed`.
+    AddHost {
+        host: String,
+        with_removed: bool,
+    },
+    RemoveHost {
+        host: String,
+    },
+    AddDevice(Target),
+    RemoveDevice(Target),
+    /// Which volumes stand in the way of a removal. Changes nothing.
+    GetDependentVolumes(Target),
+}
+
+/// Names a drive: by name, id or serial number; with a host also by path or bay. `host:device` in one text works too.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    pub host: Option<String>,
+    pub device: String,
+}
+
+/// The answer's code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Code {
+    /// Done. For a removal: closed, and that is proved.
+    Ok,
+    /// It was so already.
+    Already,
+    /// Under way: ask again.
+    TryAgain,
+    /// It cannot be done in this state.
+    InvalidState,
+    /// There is no such host or drive.
+    NotFound,
+    /// The request is malformed.
+    Argument,
+}
+
+impl Code {
+    /// The name on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "S_OK",
+            Self::Already => "S_ALREADY",
+            Self::TryAgain => "E_TRY_AGAIN",
+            Self::InvalidState => "E_INVALID_STATE",
+            Self::NotFound => "E_NOT_FOUND",
+            Self::Argument => "E_ARGUMENT",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// The answer to one action.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Outcome {
+    pub code: Code,
+    pub reasons: Vec<Reason>,
+    /// The drive that a device action meant.
+    pub drive: Option<DriveId>,
+    /// Volumes that stand in the way.
+    pub dependent: Vec<VolumeId>,
+    /// When to ask again.
+    pub retry_after_ms: Option<u64>,
+    /// For a host action: the answer per drive.
+    pub drives: Vec<Outcome>,
+}
+
+impl Outcome {
+    pub(crate) fn new(code: Code) -> Self {
+        Self {
+            code,
+            reasons: Vec::new(),
+            drive: None,
+            dependent: Vec::new(),
+            retry_after_ms: None,
+            drives: Vec::new(),
+        }
+    }
+
+    pub(crate) fn because(code: Code, reason: Reason) -> Self {
+        Self { reasons: vec![reason], ..Self::new(code) }
+    }
+}
+
+/// Why an answer is what it is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Denied(Denied),
+    NoSuchHost {
+        host: String,
+    },
+    NoSuchDrive {
+        device: String,
+    },
+    /// More than one drive fits.
+    Ambiguous {
+        device: String,
+        fitting: Vec<String>,
+    },
+    Malformed {
+        what: &'static str,
+        problem: &'static str,
+    },
+    VolumesOnIt,
+    /// The agent has been told, and has not answered yet.
+    WaitingForAgent,
+    AgentUnreachable,
+    Obstacle(Obstacle),
+    /// The agent refuses the order.
+    Refused(String),
+    /// The registry has gone back in time, as far as this node is concerned.
+    RegistryRewound,
+    /// Left out of a host action: it was removed on its own.
+    RemovedOnItsOwn,
+    /// The host has no drive that could be added.
+    NoUsableDrive,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Denied(denied) => denied.fmt(f),
+            Self::NoSuchHost { host } => write!(f, "no host {host:?}"),
+            Self::NoSuchDrive { device } => write!(f, "no drive {device:?}"),
+            Self::Ambiguous { device, fitting } => {
+                write!(f, "{device:?} fits more than one drive: {}", fitting.join(", "))
+            }
+            Self::Malformed { what, problem } => write!(f, "the {what} {problem}"),
+            Self::VolumesOnIt => f.write_str("volumes are on it"),
+            Self::WaitingForAgent => f.write_str("waiting for the node's agent"),
+            Self::AgentUnreachable => f.write_str("the node's agent cannot be reached"),
+            Self::Obstacle(obstacle) => obstacle.fmt(f),
+            Self::Refused(why) => write!(f, "the node's agent refuses: {why}"),
+            Self::RegistryRewound => f.write_str(
+                "RegistryRewound: the node knows newer orders than this registry, which seems to be a restored \
+                 backup or a copy; the node gets no orders",
+            ),
+            Self::RemovedOnItsOwn => f.write_str("it was removed on its own; add it by itself"),
+            Self::NoUsableDrive => f.write_str("it has no drive that could be added"),
+        }
+    }
+}

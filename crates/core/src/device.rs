@@ -1,0 +1,146 @@
+//! A device as an agent sees it on its machine and reports it: plain values, no judgement.
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Evidence;
+use crate::ids::{ClusterId, DriveId, NodeId};
+use crate::order::Generation;
+
+/// What a scan of the machine found out about one device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Observed {
+    pub evidence: Evidence,
+    /// Where the device is now, such as `/dev/nvme0n1`. Not identity.
+    pub path: String,
+    /// The bay, where the machine can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bay: Option<String>,
+    pub kind: DeviceKind,
+    pub media: Media,
+    pub size_bytes: u64,
+    /// The smallest unit that the device writes.
+    pub block_bytes: u32,
+    /// Our label, if one is on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<LabelSeen>,
+    /// Why the drive cannot be added. Empty: it can.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub denied: Vec<Denied>,
+}
+
+/// How the kernel gives access to the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DeviceKind {
+    /// A block device of its own.
+    Block,
+    /// A loop device over a plain file.
+    Loop,
+    /// A plain file, where there is no right to make loop devices.
+    File,
+}
+
+/// What the bytes are kept on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Media {
+    #[serde(rename = "NVMe")]
+    Nvme,
+    Ssd,
+    Hdd,
+    /// A file on some other drive.
+    #[serde(rename = "File")]
+    File,
+    #[serde(rename = "Unknown")]
+    Unknown,
+}
+
+/// The part of a label that says whose the drive is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSeen {
+    pub cluster: ClusterId,
+    pub drive: DriveId,
+    pub node: NodeId,
+    pub generation: Generation,
+    /// Not released: the node named holds the drive.
+    pub in_operation: bool,
+    pub sequence: u64,
+}
+
+/// One reason why a drive cannot be added. Anything on it that is not ours is a reason: an unknown drive is theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "reason")]
+pub enum Denied {
+    SystemDrive {
+        mounts: Vec<String>,
+    },
+    Mounted {
+        at: Vec<String>,
+    },
+    Partitioned {
+        table: String,
+    },
+    Filesystem {
+        kind: String,
+    },
+    /// Something is on it that nothing here knows by name: it is not all zero where it must be.
+    NotEmpty {
+        at_byte: u64,
+    },
+    Held {
+        by: Vec<String>,
+    },
+    Looped {
+        by: Vec<String>,
+    },
+    ReadOnly,
+    Removable,
+    TooSmall {
+        size_bytes: u64,
+        least_bytes: u64,
+    },
+    /// Nothing tells it from another drive.
+    NoIdentity,
+    /// It cannot be looked at, so nothing is known about what is on it.
+    Unreadable {
+        error: String,
+    },
+    /// Our label, but of another cluster.
+    ForeignCluster {
+        cluster: ClusterId,
+    },
+    /// Our label, damaged in both slots.
+    DamagedLabel,
+}
+
+impl std::fmt::Display for Denied {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::SystemDrive { mounts } => {
+                write!(f, "it is the system drive (mounted at {})", mounts.join(", "))
+            }
+            Self::Mounted { at } => write!(f, "it is mounted at {}", at.join(", ")),
+            Self::Partitioned { table } => write!(f, "it has a partition table ({table})"),
+            Self::Filesystem { kind } => write!(f, "it has {kind} on it"),
+            Self::NotEmpty { at_byte } => {
+                write!(f, "it is not empty (first byte that is not zero: {at_byte})")
+            }
+            Self::Held { by } => write!(f, "it is held by {}", by.join(", ")),
+            Self::Looped { by } => write!(f, "a loop device is over it ({})", by.join(", ")),
+            Self::ReadOnly => f.write_str("it is read-only"),
+            Self::Removable => f.write_str("it is a removable medium"),
+            Self::TooSmall { size_bytes, least_bytes } => {
+                write!(f, "it is too small ({size_bytes} bytes, at least {least_bytes} are needed)")
+            }
+            Self::NoIdentity => {
+                f.write_str("nothing tells it from another drive (no serial number)")
+            }
+            Self::Unreadable { error } => write!(f, "it cannot be read ({error})"),
+            Self::ForeignCluster { cluster } => {
+                write!(f, "it carries the label of another cluster ({cluster})")
+            }
+            Self::DamagedLabel => f.write_str("its label is damaged in both places"),
+        }
+    }
+}

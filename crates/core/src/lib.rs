@@ -1,0 +1,19 @@
+//! Every decision of Hotbay, and no effect: no clock, no random numbers, no files, no network.
+//!
+//! The product, the model checker and the simulation all call the functions of this crate, so that no rule exists
+//! twice, on either side of the wire.
+
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod agent;
+pub mod cluster;
+pub mod cms;
+pub mod device;
+pub mod evidence;
+pub mod gate;
+pub mod ids;
+pub mod label;
+pub mod message;
+pub mod order;
+pub mod pace;
+pub mod rules;

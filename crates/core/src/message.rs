@@ -1,0 +1,184 @@
+//! What registry and agent say to each other, as values. The wire format of them is in `api`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::{LabelSeen, Observed};
+use crate::evidence::Evidence;
+use crate::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName, SessionNumber};
+use crate::order::{Generation, Goal, Ordered, Stamp, Term};
+
+/// Registry to agent: attach or detach one drive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Order {
+    pub drive: DriveId,
+    pub ordered: Ordered,
+    /// The start of the agent that the order is meant for.
+    pub incarnation: Incarnation,
+    /// What the registry knew of the drive when it decided.
+    pub evidence: Evidence,
+    /// Take the drive even if its label is held by another node.
+    pub take_over: bool,
+}
+
+/// Agent to registry: what became of an order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Answer {
+    pub drive: DriveId,
+    pub ordered: Ordered,
+    /// The start of the agent that answers.
+    pub incarnation: Incarnation,
+    pub result: AnswerResult,
+}
+
+/// What became of an order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum AnswerResult {
+    /// Attach: the drive is open. Detach: the drive is closed, and that is proved.
+    Done,
+    /// Not yet. The agent goes on by itself and answers again.
+    Waiting(Obstacle),
+    Refused(OrderRefused),
+}
+
+/// What an agent waits for before it can carry out an order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "obstacle")]
+pub enum Obstacle {
+    /// The device is not on the machine.
+    DeviceMissing,
+    /// The device cannot be opened, or its label not be read or written.
+    AttachFailed { error: String },
+    /// The label or the device says that it is not ours to take.
+    NotOurs { why: String },
+    /// Something has the drive open, mapped or mounted.
+    Blocked { by: Vec<String> },
+    /// The machine does not let the agent look.
+    CannotProve { why: String },
+    /// Another process may still write to the drive.
+    Quarantined { why: String },
+    /// The agent's own record cannot be written.
+    RecordUnwritable { error: String },
+}
+
+impl std::fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DeviceMissing => f.write_str("the drive is not on the machine"),
+            Self::AttachFailed { error } => write!(f, "it cannot be attached: {error}"),
+            Self::NotOurs { why } => write!(f, "it is not taken: {why}"),
+            Self::Blocked { by } => write!(f, "still in use by {}", by.join(", ")),
+            Self::CannotProve { why } => write!(f, "the close cannot be proved: {why}"),
+            Self::Quarantined { why } => write!(f, "quarantined: {why}"),
+            Self::RecordUnwritable { error } => {
+                write!(f, "the agent cannot write its record: {error}")
+            }
+        }
+    }
+}
+
+/// Why an agent refuses an order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "refused")]
+pub enum OrderRefused {
+    /// Older than one already seen.
+    Stale { seen: Stamp },
+    /// Of another term than the one accepted at registration.
+    ForeignTerm { accepted: Option<Term> },
+    /// For another start of the agent.
+    ForeignIncarnation,
+    /// The same generation was seen with another goal: two registries, or one that went back in time.
+    GoalConflict { seen: Ordered },
+    /// The device that the order would reach is not the one that it was decided on.
+    Evidence,
+}
+
+impl std::fmt::Display for OrderRefused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stale { seen } => write!(f, "older than an order already seen ({seen})"),
+            Self::ForeignTerm { accepted: Some(term) } => {
+                write!(f, "of another term than the one accepted ({term})")
+            }
+            Self::ForeignTerm { accepted: None } => f.write_str("before any registration"),
+            Self::ForeignIncarnation => f.write_str("for an earlier start of the agent"),
+            Self::GoalConflict { seen } => {
+                write!(f, "contradicts {} of {}, already seen", seen.goal, seen.stamp)
+            }
+            Self::Evidence => {
+                f.write_str("the device there is not the drive that the order was decided on")
+            }
+        }
+    }
+}
+
+/// Agent to registry: the first message of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Registration {
+    /// The node's id, if it has been told one before.
+    pub node: Option<NodeId>,
+    pub name: NodeName,
+    pub machine: MachineId,
+    pub incarnation: Incarnation,
+    /// The cluster that the node belongs to, if it has been told before.
+    pub cluster: Option<ClusterId>,
+    /// The newest term that the agent has accepted.
+    pub newest_term: Option<Term>,
+    pub record: RecordHealth,
+    /// Every drive that the agent has a record of, or that carries a label of its cluster and node.
+    pub drives: Vec<DriveReport>,
+    /// Every device on the machine.
+    pub devices: Vec<Observed>,
+}
+
+/// In which state an agent found its record when it started.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "record")]
+pub enum RecordHealth {
+    Usable,
+    /// There was none.
+    Absent,
+    /// There was one, but it cannot be believed.
+    Damaged {
+        why: String,
+    },
+}
+
+/// What an agent knows about one drive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct DriveReport {
+    pub drive: DriveId,
+    /// The newest order seen, from the agent's record.
+    pub seen: Option<Ordered>,
+    /// What the label says, if the drive has one of this cluster.
+    pub label: Option<LabelSeen>,
+    /// The agent has the drive open, or is about to.
+    pub open: bool,
+}
+
+impl DriveReport {
+    /// The highest generation, with its goal, that the machine gives evidence of: by record or by label.
+    pub fn newest(&self) -> Option<(Generation, Goal)> {
+        let record = self.seen.map(|seen| (seen.stamp.generation, seen.goal));
+        let label = self.label.map(|label| {
+            (label.generation, if label.in_operation { Goal::Attach } else { Goal::Detach })
+        });
+        match (record, label) {
+            (Some(record), Some(label)) if label.0 > record.0 => Some(label),
+            (Some(record), _) => Some(record),
+            (None, label) => label,
+        }
+    }
+}
+
+/// Registry to agent: the answer to a registration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Registered {
+    pub session: SessionNumber,
+    pub cluster: ClusterId,
+    pub node: NodeId,
+    pub term: Term,
+    /// Drives that the agent attaches; on the wire `AllowedDevices`.
+    pub allowed: Vec<Order>,
+    /// Drives that the agent detaches; on the wire `UnknownDevices`.
+    pub unknown: Vec<Order>,
+}
