@@ -1,0 +1,19 @@
+//! The Linux machine as a drive agent needs it: devices, labels on them, children that may hang, kernel locks, and the
+//! proof that a drive is closed.
+//!
+//! [`scan`] finds devices, [`worker`] does in children whatever may wait for one, [`locks`] keeps writers and agents
+//! apart. Nothing here decides what should be attached; `hotbay-core` does, and the agent carries it out with this.
+
+mod block_ioctl;
+mod identity;
+mod kernel_id;
+pub mod label;
+pub mod locks;
+mod process;
+pub mod proof;
+mod runtime_dir;
+pub mod scan;
+pub mod worker;
+
+pub use kernel_id::{DeviceNumber, KernelId};
+pub use runtime_dir::{RuntimeDir, RuntimeDirError};

@@ -1,0 +1,272 @@
+//! Patterns that name devices and files in the configuration: `/dev/sd*`, `/srv/drives/[a-d]?.img`.
+//!
+//! Small on purpose: `*`, `?` and `[...]` within one component of a path. A leading dot must be matched by a dot,
+//! as in a shell.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Most paths that one pattern may name.
+const MAX_MATCHES: usize = 4096;
+
+/// Why a pattern cannot be used, or could not be answered.
+#[derive(Debug, Error)]
+pub enum PatternError {
+    #[error("{pattern:?} is not a pattern for devices: an absolute path without `..` is expected")]
+    NotAbsolute { pattern: String },
+    #[error("{pattern:?} has a `[` that is not closed")]
+    OpenBracket { pattern: String },
+    #[error("{pattern:?} names more than {MAX_MATCHES} paths")]
+    TooMany { pattern: String },
+    #[error("cannot list {}", directory.display())]
+    Directory {
+        directory: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A pattern, checked.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    text: String,
+    components: Vec<Vec<Token>>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Token {
+    One(char),
+    AnyOne,
+    AnyRun,
+    Set { not: bool, ranges: Vec<(char, char)> },
+}
+
+impl Pattern {
+    pub(crate) fn parse(text: &str) -> Result<Self, PatternError> {
+        let wrong = || PatternError::NotAbsolute { pattern: text.to_owned() };
+        let relative = text.strip_prefix('/').ok_or_else(wrong)?;
+        let mut components = Vec::new();
+        for component in relative.split('/').filter(|part| !part.is_empty() && *part != ".") {
+            if component == ".." {
+                return Err(wrong());
+            }
+            components.push(
+                tokens(component)
+                    .ok_or_else(|| PatternError::OpenBracket { pattern: text.to_owned() })?,
+            );
+        }
+        if components.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self { text: text.to_owned(), components })
+    }
+
+    /// The paths that exist now and match, sorted. A directory that is missing has no matches; one that cannot be
+    /// read is an error, because its drives are then unknown and not gone.
+    pub(crate) fn matches(&self) -> Result<Vec<PathBuf>, PatternError> {
+        let mut found = vec![PathBuf::from("/")];
+        for component in &self.components {
+            let mut next = Vec::new();
+            for directory in &found {
+                match plain(component) {
+                    Some(name) => next.push(directory.join(name)),
+                    None => list(directory, component, &mut next)?,
+                }
+                if next.len() > MAX_MATCHES {
+                    return Err(PatternError::TooMany { pattern: self.text.clone() });
+                }
+            }
+            found = next;
+        }
+        found.retain(|path| path.symlink_metadata().is_ok());
+        found.sort();
+        Ok(found)
+    }
+}
+
+/// The name, if a component has nothing to choose from.
+fn plain(component: &[Token]) -> Option<String> {
+    component.iter().map(|token| if let Token::One(c) = token { Some(*c) } else { None }).collect()
+}
+
+fn list(directory: &Path, component: &[Token], out: &mut Vec<PathBuf>) -> Result<(), PatternError> {
+    let failed = |source| PatternError::Directory { directory: directory.to_owned(), source };
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if absent(&error) => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(failed)?.file_name();
+        // A name that is not text cannot be written in a pattern either.
+        let Some(name) = name.to_str() else { continue };
+        let chars: Vec<char> = name.chars().collect();
+        let hidden = chars.first() == Some(&'.') && component.first() != Some(&Token::One('.'));
+        if !hidden && fits(component, &chars) {
+            out.push(directory.join(name));
+            if out.len() > MAX_MATCHES {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn tokens(component: &str) -> Option<Vec<Token>> {
+    let chars: Vec<char> = component.chars().collect();
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(&c) = chars.get(at) {
+        at += 1;
+        match c {
+            '*' if tokens.last() == Some(&Token::AnyRun) => {}
+            '*' => tokens.push(Token::AnyRun),
+            '?' => tokens.push(Token::AnyOne),
+            '[' => {
+                let (set, used) = set(&chars[at..])?;
+                tokens.push(set);
+                at += used;
+            }
+            other => tokens.push(Token::One(other)),
+        }
+    }
+    Some(tokens)
+}
+
+/// Reads what follows a `[`; a `]` that comes first is meant itself.
+fn set(chars: &[char]) -> Option<(Token, usize)> {
+    let not = matches!(chars.first(), Some('!' | '^'));
+    let start = usize::from(not);
+    let mut ranges = Vec::new();
+    let mut at = start;
+    loop {
+        match chars.get(at..)? {
+            [']', ..] if at > start => return Some((Token::Set { not, ranges }, at + 1)),
+            [low, '-', high, ..] if *high != ']' => {
+                ranges.push((*low, *high));
+                at += 3;
+            }
+            [one, ..] => {
+                ranges.push((*one, *one));
+                at += 1;
+            }
+            [] => return None,
+        }
+    }
+}
+
+/// Matches with one point to come back to, so that the time is at most pattern times name.
+fn fits(pattern: &[Token], name: &[char]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut retry = None;
+    while n < name.len() {
+        let fits_here = pattern.get(p).is_some_and(|token| match token {
+            Token::One(c) => *c == name[n],
+            Token::AnyOne => true,
+            Token::AnyRun => false,
+            Token::Set { not, ranges } => {
+                ranges.iter().any(|(low, high)| (*low..=*high).contains(&name[n])) != *not
+            }
+        });
+        if fits_here {
+            (p, n) = (p + 1, n + 1);
+        } else if pattern.get(p) == Some(&Token::AnyRun) {
+            retry = Some((p, n));
+            p += 1;
+        } else if let Some((run, from)) = retry {
+            retry = Some((run, from + 1));
+            (p, n) = (run + 1, from + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|token| *token == Token::AnyRun)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matched(pattern: &str, name: &str) -> bool {
+        fits(&tokens(pattern).unwrap(), &name.chars().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn names_match_as_in_a_shell() {
+        for (pattern, name) in [
+            ("sd*", "sda"),
+            ("sd*", "sd"),
+            ("*", ""),
+            ("nvme?n1", "nvme0n1"),
+            ("loop[0-3]", "loop3"),
+            ("sd[!a]", "sdb"),
+            ("[]x]", "]"),
+            ("[a-]", "-"),
+            ("*a*b*", "xxaxxbxx"),
+            ("drive-*.img", "drive-é.img"),
+        ] {
+            assert!(matched(pattern, name), "{pattern:?} must match {name:?}");
+        }
+        for (pattern, name) in [
+            ("sd?", "sd"),
+            ("sd?", "sdaa"),
+            ("sd[!a]", "sda"),
+            ("loop[0-3]", "loop4"),
+            ("*a*b", "ab1"),
+            ("", "x"),
+            ("[z-a]", "m"),
+        ] {
+            assert!(!matched(pattern, name), "{pattern:?} must not match {name:?}");
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_take_forever() {
+        let name = "a".repeat(255);
+        assert!(!matched(&format!("{}b", "*a".repeat(100)), &name));
+    }
+
+    #[test]
+    fn bad_patterns_are_refused() {
+        for bad in ["", "dev/sda", "/", "/./", "/dev/../etc/x"] {
+            assert!(
+                matches!(Pattern::parse(bad), Err(PatternError::NotAbsolute { .. })),
+                "{bad:?}"
+            );
+        }
+        for bad in ["/dev/sd[a", "/dev/sd[", "/dev/sd[!", "/dev/sd[]"] {
+            assert!(
+                matches!(Pattern::parse(bad), Err(PatternError::OpenBracket { .. })),
+                "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn components_are_expanded_one_by_one() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in ["a1/x.img", "a2/x.img", "a2/y.img", "b/x.img", ".a/x.img"] {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let find = |pattern: &str| -> Vec<String> {
+            let pattern = Pattern::parse(&format!("{}/{pattern}", dir.path().display())).unwrap();
+            let strip = |p: PathBuf| p.strip_prefix(dir.path()).unwrap().display().to_string();
+            pattern.matches().unwrap().into_iter().map(strip).collect()
+        };
+        assert_eq!(find("a*/x.img"), ["a1/x.img", "a2/x.img"]);
+        assert_eq!(find("*/[xy].img"), ["a1/x.img", "a2/x.img", "a2/y.img", "b/x.img"]);
+        assert_eq!(find(".a/*"), [".a/x.img"]);
+        assert_eq!(find("b/x.img"), ["b/x.img"]);
+        assert!(find("missing/*").is_empty());
+        assert!(find("a1/x.img/*").is_empty());
+        assert!(find("none.img").is_empty());
+    }
+}

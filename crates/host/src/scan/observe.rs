@@ -1,0 +1,324 @@
+//! Turns a [`Candidate`] and what a child saw on it into what the agent reports: the drive, and why it is denied.
+//!
+//! Any doubt is theirs: what could not be looked at, or not in time, is denied with that reason.
+
+use std::time::Duration;
+
+use hotbay_core::device::{Denied, Observed};
+use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::{ClusterId, DriveId};
+use hotbay_core::label::table::{LEAST_DRIVE_BYTES, Table, Unfit};
+
+use super::{Candidate, Signatures};
+use crate::worker::{LabelLook, LookError, Looked, Request, Response, Running, Workers, chain};
+
+/// What came of looking at a device.
+#[derive(Debug)]
+pub struct Observation {
+    pub observed: Observed,
+    /// The child that has not answered in time. While it is there, the device is not to be looked at again: each
+    /// look would leave another one behind.
+    pub unfinished: Option<Running>,
+}
+
+/// Which drive a device is, asked without opening it; `None` if that cannot be told within `limit`.
+pub async fn identify(
+    workers: &Workers,
+    candidate: &Candidate,
+    limit: Duration,
+) -> Option<Evidence> {
+    let request = Request::Identify { path: candidate.path.clone() };
+    let running = workers.start(request, vec![]).ok()?;
+    match tokio::time::timeout(limit, running).await {
+        Ok(Ok(done)) => match done.response {
+            Response::Identified(Ok(evidence)) => Some(evidence),
+            _ => None,
+        },
+        Ok(Err(_)) | Err(_) => None,
+    }
+}
+
+/// A device that is not to be opened: what can be told from outside.
+pub fn unlooked(candidate: &Candidate, evidence: Evidence) -> Observed {
+    Observed {
+        evidence,
+        path: candidate.path.clone(),
+        bay: None,
+        kind: candidate.kind,
+        media: candidate.media,
+        size_bytes: candidate.size_bytes,
+        block_bytes: candidate.block_bytes,
+        label: None,
+        denied: denied_from_outside(candidate),
+    }
+}
+
+/// Has a child look at a device, for at most `limit`. A valid label of the cluster `ours` makes the drive one of
+/// ours, and what its label implies (a partition table, bytes that are not zero) no reason against it.
+pub async fn observe(
+    workers: &Workers,
+    candidate: &Candidate,
+    ours: Option<ClusterId>,
+    limit: Duration,
+) -> Observation {
+    let unreadable = |error: String| Err(LookError::Unreadable { error });
+    let mut running = match workers.start(Request::Look { path: candidate.path.clone() }, vec![]) {
+        Ok(running) => running,
+        Err(not_started) => {
+            let looked = unreadable(chain(&not_started));
+            return Observation { observed: judge(candidate, looked, ours), unfinished: None };
+        }
+    };
+    let (looked, unfinished) = match tokio::time::timeout(limit, &mut running).await {
+        Ok(Ok(done)) => match done.response {
+            Response::Looked(looked) => (looked, None),
+            other => (unreadable(format!("an answer to another question: {other:?}")), None),
+        },
+        Ok(Err(error)) => (unreadable(chain(&error)), None),
+        Err(_) => {
+            let error = format!(
+                "no answer within {} s; process {} still waits for it",
+                limit.as_secs(),
+                running.pid()
+            );
+            (unreadable(error), Some(running))
+        }
+    };
+    Observation { observed: judge(candidate, looked, ours), unfinished }
+}
+
+fn judge(
+    candidate: &Candidate,
+    looked: Result<Looked, LookError>,
+    ours: Option<ClusterId>,
+) -> Observed {
+    let mut denied = denied_from_outside(candidate);
+    let mut evidence = candidate.evidence.clone();
+    let mut label = None;
+    match &looked {
+        Ok(looked) if looked.id != candidate.id => {
+            denied.push(Denied::Unreadable { error: "another device has taken its place".into() });
+        }
+        Ok(looked) => {
+            evidence = looked.evidence.clone();
+            if let LabelLook::Valid(seen) = looked.label {
+                label = Some(seen);
+            }
+            denied.extend(denied_by_label(candidate, looked, ours));
+        }
+        Err(error) => denied.push(Denied::Unreadable { error: error.to_string() }),
+    }
+    if evidence.is_empty() {
+        denied.push(Denied::NoIdentity);
+    }
+    Observed {
+        evidence,
+        path: candidate.path.clone(),
+        bay: None,
+        kind: candidate.kind,
+        media: candidate.media,
+        size_bytes: candidate.size_bytes,
+        block_bytes: candidate.block_bytes,
+        label,
+        denied,
+    }
+}
+
+/// Reasons that need no look at the device.
+pub(crate) fn denied_from_outside(candidate: &Candidate) -> Vec<Denied> {
+    let mut denied = Vec::new();
+    let system = candidate.system_mounts();
+    let mounts = &candidate.mounts;
+    if !system.is_empty() {
+        denied.push(Denied::SystemDrive { mounts: system });
+    } else if !mounts.is_empty() {
+        denied.push(Denied::Mounted { at: mounts.clone() });
+    }
+    if !candidate.holders.is_empty() {
+        denied.push(Denied::Held { by: candidate.holders.clone() });
+    }
+    if !candidate.loops.is_empty() {
+        denied.push(Denied::Looped { by: candidate.loops.clone() });
+    }
+    if candidate.read_only {
+        denied.push(Denied::ReadOnly);
+    }
+    if candidate.removable {
+        denied.push(Denied::Removable);
+    }
+    if candidate.size_bytes == 0 || candidate.block_bytes == 0 {
+        denied.push(Denied::Unreadable { error: "its size is not known".into() });
+    } else {
+        denied.extend(unfit(candidate.size_bytes, candidate.block_bytes));
+    }
+    denied
+}
+
+/// Whether a label fits on a drive of this shape at all.
+fn unfit(size_bytes: u64, block_bytes: u32) -> Option<Denied> {
+    // The shape of the table does not depend on the id in it.
+    match Table::new(DriveId::from_bits(0), size_bytes, block_bytes).err()? {
+        Unfit::TooSmall { size_bytes } => {
+            Some(Denied::TooSmall { size_bytes, least_bytes: LEAST_DRIVE_BYTES })
+        }
+        unfit @ (Unfit::BlockSize { .. } | Unfit::PartialBlock { .. }) => {
+            Some(Denied::Unreadable { error: unfit.to_string() })
+        }
+    }
+}
+
+fn denied_by_label(candidate: &Candidate, looked: &Looked, ours: Option<ClusterId>) -> Vec<Denied> {
+    match &looked.label {
+        LabelLook::Valid(seen) if Some(seen.cluster) == ours => vec![],
+        LabelLook::Valid(seen) => vec![Denied::ForeignCluster { cluster: seen.cluster }],
+        LabelLook::Damaged => vec![Denied::DamagedLabel],
+        LabelLook::UnknownVersion(version) => vec![Denied::Unreadable {
+            error: format!("its label is of format {version}, which a later version wrote"),
+        }],
+        LabelLook::Absent { signatures, first_nonzero } => {
+            denied_by_contents(candidate, signatures, *first_nonzero)
+        }
+    }
+}
+
+/// Reasons on a drive without a label: anything on it at all.
+pub(crate) fn denied_by_contents(
+    candidate: &Candidate,
+    signatures: &Signatures,
+    first_nonzero: Option<u64>,
+) -> Vec<Denied> {
+    let mut denied = Vec::new();
+    match signatures {
+        Signatures::Nothing => {}
+        Signatures::Found { table, content } => {
+            denied.extend(table.clone().map(|table| Denied::Partitioned { table }));
+            denied.extend(content.clone().map(|kind| Denied::Filesystem { kind }));
+        }
+        Signatures::Unclear(why) => denied.push(Denied::Unreadable { error: why.clone() }),
+    }
+    let partitioned = denied.iter().any(|denied| matches!(denied, Denied::Partitioned { .. }));
+    if !candidate.partitions.is_empty() && !partitioned {
+        denied.push(Denied::Partitioned { table: candidate.partitions.join(", ") });
+    }
+    if let (Some(at_byte), true) = (first_nonzero, denied.is_empty()) {
+        denied.push(Denied::NotEmpty { at_byte });
+    }
+    denied
+}
+
+#[cfg(test)]
+mod tests {
+    use hotbay_core::device::{DeviceKind, LabelSeen, Media};
+    use hotbay_core::evidence::Evidence;
+    use hotbay_core::ids::NodeId;
+    use hotbay_core::order::Generation;
+
+    use super::*;
+    use crate::kernel_id::{DeviceNumber, KernelId};
+
+    const OURS: ClusterId = ClusterId::from_bits(1);
+
+    fn candidate() -> Candidate {
+        Candidate {
+            id: KernelId::Block(DeviceNumber { major: 8, minor: 16 }),
+            kind: DeviceKind::Block,
+            path: "/dev/sdb".into(),
+            size_bytes: LEAST_DRIVE_BYTES,
+            block_bytes: 512,
+            media: Media::Ssd,
+            evidence: Evidence::default(),
+            read_only: false,
+            removable: false,
+            holders: vec![],
+            partitions: vec![],
+            mounts: vec![],
+            loops: vec![],
+        }
+    }
+
+    fn looked() -> Looked {
+        Looked {
+            id: candidate().id,
+            evidence: Evidence { wwn: Some("5000".into()), ..Evidence::default() },
+            label: absent(Signatures::Nothing, None),
+        }
+    }
+
+    fn absent(signatures: Signatures, first_nonzero: Option<u64>) -> LabelLook {
+        LabelLook::Absent { signatures, first_nonzero }
+    }
+
+    fn label(cluster: ClusterId) -> LabelLook {
+        LabelLook::Valid(LabelSeen {
+            cluster,
+            drive: DriveId::from_bits(2),
+            node: NodeId::from_bits(3),
+            generation: Generation::from_number(4),
+            in_operation: true,
+            sequence: 5,
+        })
+    }
+
+    fn gpt() -> Signatures {
+        Signatures::Found { table: Some("gpt".into()), content: None }
+    }
+
+    #[test]
+    fn an_empty_drive_and_one_of_ours_are_not_denied() {
+        assert_eq!(judge(&candidate(), Ok(looked()), Some(OURS)).denied, []);
+        let ours = Looked { label: label(OURS), ..looked() };
+        let with_partition = Candidate { partitions: vec!["sdb1".into()], ..candidate() };
+        let observed = judge(&with_partition, Ok(ours.clone()), Some(OURS));
+        assert_eq!(observed.denied, []);
+        assert!(observed.label.is_some());
+        // The same label means nothing to another cluster, or to a node that has none.
+        for cluster in [None, Some(ClusterId::from_bits(9))] {
+            let denied = judge(&with_partition, Ok(ours.clone()), cluster).denied;
+            assert_eq!(denied, [Denied::ForeignCluster { cluster: OURS }]);
+        }
+    }
+
+    #[test]
+    fn anything_on_a_drive_without_a_label_is_a_reason() {
+        let denied = |looked: Looked| judge(&candidate(), Ok(looked), Some(OURS)).denied;
+        let partitioned = Denied::Partitioned { table: "gpt".into() };
+        assert_eq!(denied(Looked { label: absent(gpt(), Some(510)), ..looked() }), [partitioned]);
+        let nonzero = Looked { label: absent(Signatures::Nothing, Some(7)), ..looked() };
+        assert_eq!(denied(nonzero), [Denied::NotEmpty { at_byte: 7 }]);
+        let why = Signatures::Unclear("why".into());
+        let unclear = Looked { label: absent(why, None), ..looked() };
+        assert_eq!(denied(unclear), [Denied::Unreadable { error: "why".into() }]);
+        assert_eq!(
+            denied(Looked { label: LabelLook::Damaged, ..looked() }),
+            [Denied::DamagedLabel]
+        );
+        let nameless = Looked { evidence: Evidence::default(), ..looked() };
+        assert_eq!(denied(nameless), [Denied::NoIdentity]);
+        let moved = KernelId::Block(DeviceNumber { major: 8, minor: 32 });
+        assert!(matches!(denied(Looked { id: moved, ..looked() })[0], Denied::Unreadable { .. }));
+    }
+
+    #[test]
+    fn what_the_kernel_shows_is_a_reason_even_on_a_drive_of_ours() {
+        let ours = || Looked { label: label(OURS), ..looked() };
+        let denied = |candidate: Candidate| judge(&candidate, Ok(ours()), Some(OURS)).denied;
+        let root = Candidate { mounts: vec!["/".into(), "/srv".into()], ..candidate() };
+        assert_eq!(denied(root), [Denied::SystemDrive { mounts: vec!["/".into()] }]);
+        let mounted = Candidate { mounts: vec!["/mnt".into()], ..candidate() };
+        assert_eq!(denied(mounted), [Denied::Mounted { at: vec!["/mnt".into()] }]);
+        assert_eq!(denied(Candidate { read_only: true, ..candidate() }), [Denied::ReadOnly]);
+        let no_size = Candidate { size_bytes: 0, ..candidate() };
+        assert!(matches!(denied(no_size)[..], [Denied::Unreadable { .. }]));
+        let small = Candidate { size_bytes: 4096, ..candidate() };
+        assert!(matches!(denied(small)[..], [Denied::TooSmall { .. }]));
+        let odd = Candidate { block_bytes: 520, ..candidate() };
+        assert!(matches!(denied(odd)[..], [Denied::Unreadable { .. }]));
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_looked_at_is_denied() {
+        let error = LookError::Unreadable { error: "gone".into() };
+        let denied = judge(&candidate(), Err(error), Some(OURS)).denied;
+        assert!(denied.iter().any(|denied| matches!(denied, Denied::Unreadable { .. })));
+    }
+}

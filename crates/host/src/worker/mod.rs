@@ -1,0 +1,27 @@
+//! Children that do everything that may wait for a drive.
+//!
+//! The agent never opens, reads, writes or closes a drive in a thread of its own: a drive that hangs would take the
+//! thread with it, and the agent's end too. It asks a child, a process started by exec with one socket and no other
+//! descriptor. A child that hangs is the quarantine of its drive, and delays nobody else.
+//!
+//! ```text
+//! agent:  Workers (pool) -- start --> Running (future) --> Done { response, descriptors }
+//!             | socket: one packet per message, descriptors beside it
+//! child:  worker_main (serve) --> look | attach | detach | close
+//! ```
+
+mod attach;
+mod channel;
+mod detach;
+mod look;
+mod pool;
+mod protocol;
+mod serve;
+
+pub use pool::{Done, Limits, NotStarted, Running, StartError, WorkerError, Workers};
+pub(crate) use protocol::chain;
+pub use protocol::{
+    Attach, AttachError, Attached, Detach, Detached, LabelLook, LabelWant, LookError, Looked,
+    Request, Response,
+};
+pub use serve::worker_main;

@@ -1,0 +1,186 @@
+//! What agent and child say to each other, as values.
+//!
+//! Both are the same program, so the format needs no versions.
+
+use std::path::PathBuf;
+
+use hotbay_core::device::{DeviceKind, LabelSeen};
+use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::{ClusterId, DriveId, NodeId};
+use hotbay_core::label::update::Want;
+use hotbay_core::order::Generation;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::kernel_id::KernelId;
+use crate::locks::LockHolder;
+use crate::proof::{Blocker, Proof};
+use crate::scan::Signatures;
+
+/// Longest text of an error, so that every message fits its packet.
+const MAX_ERROR_CHARS: usize = 4096;
+
+/// Agent to child.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToWorker {
+    /// Descriptors for the request that follows. They come first and alone, so that the agent has dropped its own
+    /// copies before the child may close them: the last close is then the child's.
+    Descriptors,
+    Do {
+        runtime_dir: PathBuf,
+        request: Box<Request>,
+    },
+}
+
+/// What a child is asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Tell which drive is at a path, without opening it.
+    Identify { path: String },
+    /// Look at what is on a device. Never writes, never opens it exclusively.
+    Look { path: String },
+    /// Open a drive and bring its label up to date. The descriptor comes with the answer.
+    Attach(Attach),
+    /// The drive is open, and one descriptor of it comes along: bring its label up to date through that.
+    Relabel(Attach),
+    /// Close a drive and prove that it is closed. With one descriptor: mark the label released through it and close
+    /// it first.
+    Detach(Detach),
+    /// Close the descriptors, nothing else.
+    Close,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    pub path: String,
+    pub kind: DeviceKind,
+    /// What the drive must be known by.
+    pub evidence: Evidence,
+    pub want: LabelWant,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detach {
+    pub path: String,
+    pub kind: DeviceKind,
+    pub evidence: Evidence,
+    /// What [`Attached::id`] said, if the drive was attached: by it a drive is searched for that is gone from the
+    /// machine.
+    pub known: Option<KernelId>,
+    /// What the label is to say before the close; counts only if a descriptor comes along.
+    pub release: Option<LabelWant>,
+}
+
+/// A [`Want`] in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LabelWant(#[serde(with = "WantFields")] pub Want);
+
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Want")]
+struct WantFields {
+    cluster: ClusterId,
+    drive: DriveId,
+    node: NodeId,
+    generation: Generation,
+    in_operation: bool,
+    take_over: bool,
+}
+
+/// Child to agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    Identified(Result<Evidence, LookError>),
+    Looked(Result<Looked, LookError>),
+    Attached(Result<Attached, AttachError>),
+    Detached(Detached),
+    Closed,
+}
+
+/// What is on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Looked {
+    pub id: KernelId,
+    /// All evidence, that of a file included.
+    pub evidence: Evidence,
+    pub label: LabelLook,
+}
+
+/// Our label on a device, or what is there instead.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LabelLook {
+    Absent {
+        signatures: Signatures,
+        /// The first byte that is not zero, of those that are zero on an empty drive.
+        first_nonzero: Option<u64>,
+    },
+    Valid(LabelSeen),
+    Damaged,
+    UnknownVersion(u32),
+}
+
+/// Why nothing is known about what is on a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum LookError {
+    #[error("it is gone")]
+    Missing,
+    #[error("{error}")]
+    Unreadable { error: String },
+}
+
+/// A drive that is open: its descriptor comes with this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attached {
+    pub id: KernelId,
+    pub label: LabelSeen,
+}
+
+/// Why a drive was not attached. Nothing is left open, and nothing was written unless it is `Failed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum AttachError {
+    #[error("nothing is at {path}")]
+    Missing { path: String },
+    #[error("{by} may still write to it")]
+    LockedBy { by: LockHolder },
+    #[error("{path} is another drive now")]
+    OtherDrive { path: String, found: Box<Evidence> },
+    #[error("nothing proves that {path} is the drive that is meant")]
+    NoProof { path: String, found: Box<Evidence> },
+    #[error("it is in use by {}", list(by))]
+    Busy { by: Vec<Blocker> },
+    #[error("it is not ours to take: {why}")]
+    NotOurs { why: String },
+    #[error("cannot {step}: {error}")]
+    Failed { step: String, error: String },
+}
+
+impl AttachError {
+    /// Whether the same order may succeed later with nobody having decided anything.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Missing { .. }
+            | Self::LockedBy { .. }
+            | Self::Busy { .. }
+            | Self::Failed { .. } => true,
+            Self::OtherDrive { .. } | Self::NoProof { .. } | Self::NotOurs { .. } => false,
+        }
+    }
+}
+
+fn list(by: &[Blocker]) -> String {
+    by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A drive that was closed, as far as it was in our hands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detached {
+    /// Why the label does not say that the drive is released, if it should.
+    pub label_not_updated: Option<String>,
+    pub proof: Proof,
+}
+
+/// An error with all that caused it, for a message that has room for a text of some length only.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    text.chars().take(MAX_ERROR_CHARS).collect()
+}

@@ -1,0 +1,94 @@
+//! The child's side: one request at a time, until the agent's end of the socket closes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+
+use super::attach::{attach, relabel};
+use super::channel;
+use super::detach::detach;
+use super::look::{identify, look};
+use super::protocol::{Request, Response, ToWorker, chain};
+use crate::runtime_dir::RuntimeDir;
+
+/// What a child does: serves the agent at the other end of its standard input, and ends with it.
+///
+/// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
+/// `attach-opened`, those of [`crate::label::bring_up_to_date`], `attach-labelled`; `attach-relabelled`;
+/// `detach-labelled`, `detach-closed`.
+pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
+    // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
+    let _ = rustix::thread::set_name(c"hotbay-worker");
+    ignore_lease_signal();
+    match serve(rustix::stdio::stdin(), checkpoint) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The agent has ended meanwhile; what it was to be told, the next one finds out.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => {
+            eprintln!("drive-worker is started by an agent and of no use alone");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("drive-worker: {}", chain(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(socket: impl AsFd, checkpoint: fn(&'static str)) -> io::Result<()> {
+    let mut packet = Vec::new();
+    let mut given: Vec<OwnedFd> = Vec::new();
+    loop {
+        let received = channel::receive(&socket, &mut packet, true)?;
+        if packet.is_empty() {
+            return Ok(());
+        }
+        match channel::decode(&packet)? {
+            ToWorker::Descriptors => given = received,
+            ToWorker::Do { runtime_dir, request } => {
+                let dir = RuntimeDir::at(runtime_dir).map_err(io::Error::other)?;
+                let (response, file) =
+                    carry_out(&dir, *request, std::mem::take(&mut given), checkpoint);
+                let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
+                channel::send(&socket, &channel::encode(&response)?, &descriptors, true)?;
+            }
+        }
+    }
+}
+
+fn carry_out(
+    dir: &RuntimeDir,
+    request: Request,
+    given: Vec<OwnedFd>,
+    checkpoint: fn(&'static str),
+) -> (Response, Option<File>) {
+    match request {
+        Request::Identify { path } => (Response::Identified(identify(&path)), None),
+        Request::Look { path } => (Response::Looked(look(&path)), None),
+        Request::Attach(request) => match attach(dir, &request, &checkpoint) {
+            Ok((attached, file)) => (Response::Attached(Ok(attached)), Some(file)),
+            Err(error) => (Response::Attached(Err(error)), None),
+        },
+        Request::Relabel(request) => {
+            (Response::Attached(relabel(dir, &request, given, &checkpoint)), None)
+        }
+        Request::Detach(request) => {
+            let descriptor = given.into_iter().next();
+            (Response::Detached(detach(dir, &request, descriptor, &checkpoint)), None)
+        }
+        Request::Close => {
+            drop(given);
+            (Response::Closed, None)
+        }
+    }
+}
+
+/// Whoever opens a file while we have a lease on it makes the kernel send us a signal that would end us.
+fn ignore_lease_signal() {
+    #[expect(unsafe_code, reason = "no safe wrapper for signal dispositions")]
+    // SAFETY: SIG_IGN is a disposition, not code that would run in a signal handler.
+    unsafe {
+        libc::signal(libc::SIGIO, libc::SIG_IGN);
+    }
+}
