@@ -1,0 +1,242 @@
+//! The single writer: every event goes through one task that owns the [`Cluster`], one at a time.
+//!
+//! ```text
+//!   callers ──commands──▶ actor ──batches──▶ writer thread ──▶ Store
+//!                           ▲                     │
+//!                           └──── durable ◀───────┘
+//! ```
+//!
+//! The actor applies an event in memory at once, adds its writes to the batch that is being collected, and puts the
+//! reply and the orders behind the gate. While one batch is being synced the next one is collected, so callers that
+//! come at the same time share one sync. Nothing leaves before its batch is durable. A write that fails is tried
+//! again until it is durable; meanwhile new decisions are refused at the door, because nothing could be promised.
+
+mod run;
+mod writer;
+
+use std::sync::Arc;
+
+use hotbay_core::cluster::{Cluster, Event, FreshIds, Refused, Reply};
+use hotbay_core::cms::{Action, Outcome};
+use hotbay_core::device::Observed;
+use hotbay_core::ids::{ClusterId, DriveId, SessionNumber, TermId};
+use hotbay_core::message::{Answer, Order, Registered, Registration};
+use hotbay_core::rules::Rules;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::codec::{self, Unreadable};
+use crate::store::Store;
+use crate::store::error::StoreError;
+
+/// How many commands wait before callers have to.
+const COMMANDS_WAITING: usize = 4_096;
+
+/// What a registry needs from outside: it draws no random numbers and reads no clock.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings {
+    /// The id of the cluster, if the store is new.
+    pub cluster: ClusterId,
+    /// The id of the term that begins.
+    pub term: TermId,
+    /// Wall time in Unix milliseconds, noted for people.
+    pub wall_ms: fn() -> u64,
+    /// Called at every step that a crash could fall between; tests die there.
+    pub checkpoint: fn(&'static str),
+}
+
+/// What goes to an agent over its session, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToAgent {
+    Registered(Box<Registered>),
+    Order(Box<Order>),
+    ReportTaken { number: u64 },
+}
+
+/// Why a registry does not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+}
+
+/// Why a call has no result.
+#[derive(Debug, Error)]
+pub enum CallError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// Decisions cannot be made durable now; nothing was changed.
+    #[error("nothing was changed: the registry cannot write its store now ({error})")]
+    StoreFailing { error: String },
+    /// The registry stops. Whether the action was taken is unknown: ask again.
+    #[error("the registry stopped before it answered; ask again")]
+    Stopped,
+}
+
+/// What people can know about the registry's store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreHealth {
+    Good,
+    /// Writes are being tried again.
+    Failing(String),
+}
+
+/// A handle on the running actor; clone it freely.
+#[derive(Debug, Clone)]
+pub struct Registry {
+    commands: mpsc::Sender<Command>,
+    changes: watch::Receiver<u64>,
+    health: watch::Receiver<StoreHealth>,
+}
+
+/// Ends when the actor ends: with an error when the store cannot be used any more.
+pub type Ended = oneshot::Receiver<StoreError>;
+
+enum Command {
+    Accept {
+        outbox: mpsc::Sender<ToAgent>,
+        reply: oneshot::Sender<SessionNumber>,
+    },
+    Apply {
+        event: Box<Event>,
+        report: Option<u64>,
+        reply: ReplyTo,
+    },
+    /// Looks at the state; what it returns is run when all that it saw is durable.
+    Read(Box<dyn FnOnce(&Cluster) -> Release + Send>),
+}
+
+type ReplyTo = oneshot::Sender<Result<Reply, CallError>>;
+type Release = Box<dyn FnOnce() + Send>;
+
+impl std::fmt::Debug for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Accept { .. } => "Accept",
+            Self::Apply { .. } => "Apply",
+            Self::Read(_) => "Read",
+        })
+    }
+}
+
+impl Registry {
+    /// Loads the store, takes the lead and makes the new term durable; then the actor runs as a task of the current
+    /// runtime. Blocks while it loads.
+    pub fn start<S: Store>(
+        mut store: S,
+        surroundings: Surroundings,
+    ) -> Result<(Self, Ended), StartError> {
+        let records = codec::decode(store.load()?)?;
+        let (cluster, writes) =
+            Cluster::lead(Rules::default(), records, surroundings.cluster, surroundings.term);
+        let writes: Vec<_> = writes.iter().map(codec::encode).collect();
+        (surroundings.checkpoint)("registry-term-decided");
+        store.commit(&writes)?;
+        (surroundings.checkpoint)("registry-term-durable");
+        let (commands, inbox) = mpsc::channel(COMMANDS_WAITING);
+        let (changed, changes) = watch::channel(0);
+        let (health_changed, health) = watch::channel(StoreHealth::Good);
+        let (ended_with, ended) = oneshot::channel();
+        let (writer, written) = writer::start(store, surroundings.checkpoint);
+        let actor = run::Actor::new(cluster, surroundings, writer, changed, health_changed);
+        tokio::spawn(async move {
+            if let Err(error) = actor.run(inbox, written).await {
+                // Nobody may be left to hear it when the process ends.
+                ended_with.send(error).unwrap_or_default();
+            }
+        });
+        Ok((Self { commands, changes, health }, ended))
+    }
+
+    /// Opens a session with an agent; what it is to be told goes to `outbox`.
+    pub async fn accept(&self, outbox: mpsc::Sender<ToAgent>) -> Result<SessionNumber, CallError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Accept { outbox, reply }).await?;
+        answer.await.map_err(|_| CallError::Stopped)
+    }
+
+    /// Registers an agent. The answer to it goes to the session's outbox, before any order.
+    pub async fn register(
+        &self,
+        session: SessionNumber,
+        registration: Registration,
+        fresh: FreshIds,
+    ) -> Result<(), CallError> {
+        self.apply(Event::Register { session, registration, fresh }, None).await.map(drop)
+    }
+
+    /// Takes a report of all devices; it is acknowledged over the session's outbox.
+    pub async fn report(
+        &self,
+        session: SessionNumber,
+        number: u64,
+        devices: Vec<Observed>,
+        fresh: Vec<DriveId>,
+    ) -> Result<(), CallError> {
+        self.apply(Event::Devices { session, devices, fresh }, Some(number)).await.map(drop)
+    }
+
+    /// Takes an agent's answer to an order.
+    pub async fn answer(&self, session: SessionNumber, answer: Answer) -> Result<(), CallError> {
+        self.apply(Event::Answer { session, answer }, None).await.map(drop)
+    }
+
+    /// A session is over.
+    pub async fn close(&self, session: SessionNumber) -> Result<(), CallError> {
+        self.apply(Event::SessionClosed(session), None).await.map(drop)
+    }
+
+    /// Takes actions, in order, each with its own outcome.
+    pub async fn act(
+        &self,
+        actions: Vec<Action>,
+        asked_by: String,
+        dry_run: bool,
+    ) -> Result<Vec<Outcome>, CallError> {
+        match self.apply(Event::Act { actions, asked_by, dry_run }, None).await? {
+            Reply::Acted(outcomes) => Ok(outcomes),
+            Reply::Nothing | Reply::Registered(_) => unreachable!("actions are answered as such"),
+        }
+    }
+
+    /// Looks at the state. What is seen is durable when it is returned.
+    pub async fn read<T, F>(&self, look: F) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Cluster) -> T + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Read(Box::new(move |cluster| {
+            let seen = look(cluster);
+            // The caller may have gone meanwhile.
+            Box::new(move || drop(reply.send(seen)))
+        }));
+        self.send(command).await?;
+        answer.await.map_err(|_| CallError::Stopped)
+    }
+
+    /// A number that grows with every change that is durable; waiting on it is how to follow the state.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.clone()
+    }
+
+    /// Whether decisions can be made durable.
+    pub fn store_health(&self) -> watch::Receiver<StoreHealth> {
+        self.health.clone()
+    }
+
+    async fn apply(&self, event: Event, report: Option<u64>) -> Result<Reply, CallError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Apply { event: Box::new(event), report, reply }).await?;
+        answer.await.map_err(|_| CallError::Stopped)?
+    }
+
+    async fn send(&self, command: Command) -> Result<(), CallError> {
+        self.commands.send(command).await.map_err(|_| CallError::Stopped)
+    }
+}
+
+/// Shares the error text of a failing store between the callers that are refused meanwhile.
+type Failing = Option<Arc<str>>;

@@ -1,0 +1,303 @@
+//! The loop of the actor: take a command or the end of a write, apply it, let out what is durable.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc as blocking;
+
+use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply};
+use hotbay_core::gate::Gate;
+use hotbay_core::ids::{DriveId, SessionNumber};
+use hotbay_core::message::Order;
+use hotbay_core::pace::{Monotonic, Pace};
+use hotbay_core::rules::Rules;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Duration, Instant};
+
+use super::writer::{Batch, Written};
+use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
+use crate::codec;
+use crate::store::Write;
+use crate::store::error::StoreError;
+
+/// How many commands are taken before the batch is handed over; bounds how long a batch is.
+const COMMANDS_IN_A_BATCH: usize = 1_024;
+
+pub(super) struct Actor {
+    cluster: Cluster,
+    surroundings: Surroundings,
+    gate: Gate<Held>,
+    writer: blocking::Sender<Batch>,
+    /// The batch that is being collected, with its number.
+    collecting: Option<Batch>,
+    /// A batch is at the writer.
+    writing: bool,
+    failing: Failing,
+    sessions: BTreeMap<SessionNumber, mpsc::Sender<ToAgent>>,
+    newest_session: SessionNumber,
+    pace: Pace,
+    started: Instant,
+    changed: watch::Sender<u64>,
+    health: watch::Sender<StoreHealth>,
+}
+
+/// What waits behind the gate.
+enum Held {
+    ToAgent(SessionNumber, ToAgent),
+    Reply(ReplyTo, Reply),
+    Read(Release),
+    Notice(Notice),
+    Changed,
+}
+
+impl Actor {
+    pub(super) fn new(
+        cluster: Cluster,
+        surroundings: Surroundings,
+        writer: blocking::Sender<Batch>,
+        changed: watch::Sender<u64>,
+        health: watch::Sender<StoreHealth>,
+    ) -> Self {
+        Self {
+            cluster,
+            surroundings,
+            gate: Gate::new(Rules::default()),
+            writer,
+            collecting: None,
+            writing: false,
+            failing: None,
+            sessions: BTreeMap::new(),
+            newest_session: SessionNumber::default(),
+            pace: Pace::default(),
+            started: Instant::now(),
+            changed,
+            health,
+        }
+    }
+
+    /// Runs until every handle is dropped, or until the store cannot be used any more.
+    pub(super) async fn run(
+        mut self,
+        mut inbox: mpsc::Receiver<Command>,
+        mut written: mpsc::UnboundedReceiver<Written>,
+    ) -> Result<(), StoreError> {
+        let mut commands = Vec::new();
+        loop {
+            let next_due = self.pace.next();
+            let due = self.started + Duration::from_millis(next_due.map_or(0, |at| at.0));
+            tokio::select! {
+                biased;
+                outcome = written.recv() => match outcome {
+                    Some(Written::Lost(error)) => return Err(error),
+                    Some(outcome) => self.written(outcome),
+                    None => return Ok(()),
+                },
+                taken = inbox.recv_many(&mut commands, COMMANDS_IN_A_BATCH) => {
+                    if taken == 0 {
+                        return Ok(());
+                    }
+                    for command in commands.drain(..) {
+                        self.command(command);
+                    }
+                }
+                () = tokio::time::sleep_until(due), if next_due.is_some() => self.repeat_orders(),
+            }
+            self.hand_over();
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Accept { outbox, reply } => {
+                self.newest_session = self.newest_session.next();
+                self.sessions.insert(self.newest_session, outbox);
+                // An agent that hung up already will be noticed when its session is closed.
+                reply.send(self.newest_session).unwrap_or_default();
+            }
+            Command::Apply { event, report, reply } => self.apply(*event, report, reply),
+            Command::Read(look) => {
+                let release = look(&self.cluster);
+                self.hold(Held::Read(release));
+            }
+        }
+    }
+
+    fn apply(&mut self, event: Event, report: Option<u64>, reply: ReplyTo) {
+        if let (Some(error), true) = (&self.failing, promises(&event)) {
+            let error = error.to_string();
+            drop(reply.send(Err(CallError::StoreFailing { error })));
+            return;
+        }
+        let session = match &event {
+            Event::Register { session, .. } | Event::Devices { session, .. } => Some(*session),
+            Event::SessionClosed(session) => {
+                self.sessions.remove(session);
+                None
+            }
+            Event::Answer { .. } | Event::Act { .. } | Event::Place { .. } | Event::Free { .. } => {
+                None
+            }
+        };
+        let about = match &event {
+            Event::Answer { answer, .. } => Some(answer.drive),
+            Event::Register { .. }
+            | Event::Devices { .. }
+            | Event::SessionClosed(_)
+            | Event::Act { .. }
+            | Event::Place { .. }
+            | Event::Free { .. } => None,
+        };
+        let effects = match self.cluster.apply(event, (self.surroundings.wall_ms)()) {
+            Ok(effects) => effects,
+            Err(refused) => {
+                // Also a refusal is computed from the state; but it promises nothing, so it need not wait.
+                self.changed.send_modify(|number| *number += 1);
+                drop(reply.send(Err(refused.into())));
+                return;
+            }
+        };
+        self.carry_out(effects, session, report, reply);
+        if let Some(drive) = about
+            && self.cluster.owed(drive).is_none()
+        {
+            self.pace.forget(drive);
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        effects: Effects,
+        session: Option<SessionNumber>,
+        report: Option<u64>,
+        reply: ReplyTo,
+    ) {
+        let Effects { writes, orders, reply: result, notices } = effects;
+        if !writes.is_empty() {
+            let gate = &mut self.gate;
+            let batch = self
+                .collecting
+                .get_or_insert_with(|| Batch { number: gate.decide(), writes: Vec::new() });
+            batch.writes.extend(writes.iter().map(codec::encode));
+        }
+        if let (Some(session), Reply::Registered(registered)) = (session, &result) {
+            for order in registered.allowed.iter().chain(&registered.unknown) {
+                self.pace.sent(order.drive, self.now());
+            }
+            self.hold(Held::ToAgent(session, ToAgent::Registered(registered.clone())));
+        }
+        if let (Some(session), Some(number)) = (session, report) {
+            self.hold(Held::ToAgent(session, ToAgent::ReportTaken { number }));
+        }
+        for (session, order) in orders {
+            self.pace.sent(order.drive, self.now());
+            self.send_order(session, order);
+        }
+        for notice in notices {
+            self.hold(Held::Notice(notice));
+        }
+        self.hold(Held::Reply(reply, result));
+        self.hold(Held::Changed);
+    }
+
+    fn repeat_orders(&mut self) {
+        for drive in self.pace.due(self.now()) {
+            self.repeat(drive);
+        }
+    }
+
+    fn repeat(&mut self, drive: DriveId) {
+        match self.cluster.owed(drive) {
+            Some((session, order)) => self.send_order(session, order),
+            None => self.pace.forget(drive),
+        }
+    }
+
+    fn send_order(&mut self, session: SessionNumber, order: Order) {
+        self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
+    }
+
+    fn hold(&mut self, held: Held) {
+        if let Some(free) = self.gate.hold(held) {
+            self.let_out(free);
+        }
+    }
+
+    fn let_out(&mut self, held: Held) {
+        match held {
+            Held::ToAgent(session, message) => {
+                let Some(outbox) = self.sessions.get(&session) else { return };
+                if outbox.try_send(message).is_err() {
+                    // An agent that does not read loses its session, and hears everything again at its next one.
+                    self.sessions.remove(&session);
+                }
+            }
+            Held::Reply(reply, result) => {
+                // A caller that hung up asked for something that is done all the same.
+                drop(reply.send(Ok(result)));
+            }
+            Held::Read(release) => release(),
+            Held::Notice(Notice { warning: true, text }) => tracing::warn!("{text}"),
+            Held::Notice(Notice { warning: false, text }) => tracing::info!("{text}"),
+            Held::Changed => self.changed.send_modify(|number| *number += 1),
+        }
+    }
+
+    /// Hands the collected batch to the writer, if it is free.
+    fn hand_over(&mut self) {
+        if self.writing {
+            return;
+        }
+        let Some(mut batch) = self.collecting.take() else { return };
+        keep_last_of_each(&mut batch.writes);
+        self.writing = true;
+        // If the writer is gone, its last words are in the channel that the loop listens to.
+        self.writer.send(batch).unwrap_or_default();
+    }
+
+    fn written(&mut self, outcome: Written) {
+        match outcome {
+            Written::Durable { number } => {
+                self.writing = false;
+                if self.failing.take().is_some() {
+                    tracing::info!("the store can be written again");
+                    self.health.send_replace(StoreHealth::Good);
+                }
+                for held in self.gate.durable(number) {
+                    self.let_out(held);
+                }
+                (self.surroundings.checkpoint)("registry-released");
+            }
+            Written::Failing { error } => {
+                tracing::error!("the store cannot be written, trying again: {error}");
+                self.health.send_replace(StoreHealth::Failing(error.clone()));
+                self.failing = Some(error.into());
+            }
+            Written::Lost(_) => unreachable!("the loop ends on it"),
+        }
+    }
+
+    fn now(&self) -> Monotonic {
+        let elapsed = self.started.elapsed().as_millis();
+        Monotonic(u64::try_from(elapsed).expect("a process runs for less than 2^64 ms"))
+    }
+}
+
+/// Whether the event is somebody's request, to be refused while nothing can be promised. The rest is news, and news
+/// is taken.
+fn promises(event: &Event) -> bool {
+    match event {
+        Event::Register { .. } | Event::Place { .. } | Event::Free { .. } => true,
+        Event::Act { dry_run, .. } => !dry_run,
+        Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,
+    }
+}
+
+/// A batch is one transaction, and each write carries a whole record: only the last of each counts.
+fn keep_last_of_each(writes: &mut Vec<Write>) {
+    let mut later = std::collections::BTreeSet::new();
+    let key = |write: &Write| match write {
+        Write::Put { key, .. } | Write::Delete { key } => *key,
+    };
+    let mut kept: Vec<_> =
+        std::mem::take(writes).into_iter().rev().filter(|write| later.insert(key(write))).collect();
+    kept.reverse();
+    *writes = kept;
+}

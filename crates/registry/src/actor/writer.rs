@@ -1,0 +1,81 @@
+//! The thread that talks to the store: commits one batch after the other, and tries again until it is durable.
+
+use std::sync::mpsc as blocking;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::store::error::StoreError;
+use crate::store::{Store, Write};
+
+/// The pause after a write that failed; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A batch of writes with its number at the gate.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) number: u64,
+    pub(super) writes: Vec<Write>,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub(super) enum Written {
+    Durable {
+        number: u64,
+    },
+    /// It is being tried again.
+    Failing {
+        error: String,
+    },
+    /// It will never be durable.
+    Lost(StoreError),
+}
+
+/// Starts the thread. It ends when the sender of batches is dropped, or when a batch is lost.
+pub(super) fn start<S: Store>(
+    store: S,
+    checkpoint: fn(&'static str),
+) -> (blocking::Sender<Batch>, mpsc::UnboundedReceiver<Written>) {
+    let (batches, inbox) = blocking::channel();
+    // One batch is under way at a time, so at most its few results wait here.
+    let (results, written) = mpsc::unbounded_channel();
+    std::thread::Builder::new()
+        .name("store-writer".into())
+        .spawn(move || write_all(store, &inbox, &results, checkpoint))
+        .expect("a thread can be started when the registry starts");
+    (batches, written)
+}
+
+fn write_all<S: Store>(
+    mut store: S,
+    batches: &blocking::Receiver<Batch>,
+    results: &mpsc::UnboundedSender<Written>,
+    checkpoint: fn(&'static str),
+) {
+    for Batch { number, writes } in batches {
+        checkpoint("registry-batch-decided");
+        let mut pause = FIRST_PAUSE;
+        let outcome = loop {
+            match store.commit(&writes) {
+                Ok(()) => break Written::Durable { number },
+                Err(error) if error.retryable() => {
+                    // Each write carries its whole record, so committing what may be there already changes nothing.
+                    let failing = Written::Failing { error: error.to_string() };
+                    if results.send(failing).is_err() {
+                        return;
+                    }
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => break Written::Lost(error),
+            }
+        };
+        checkpoint("registry-batch-durable");
+        let last = matches!(outcome, Written::Lost(_));
+        if results.send(outcome).is_err() || last {
+            return;
+        }
+    }
+}
