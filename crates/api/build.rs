@@ -1,0 +1,8 @@
+//! Compiles the contracts in `proto/` with a compiler written in Rust: no `protoc` is needed to build Hotbay.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let files = protox::compile(["agent.proto", "cms.proto"], ["proto"])?;
+    tonic_prost_build::configure().compile_fds(files)?;
+    Ok(())
+}

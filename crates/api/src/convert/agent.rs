@@ -1,0 +1,306 @@
+//! The agent's session: both directions, both ways.
+
+use hotbay_core::device::Observed;
+use hotbay_core::ids::{Incarnation, SessionNumber};
+use hotbay_core::message::{Answer, AnswerResult, DriveReport, Order, Registered, Registration};
+use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Malformed, check_protocol};
+use crate::PROTOCOL;
+use crate::agent as wire;
+
+/// What an agent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromAgent {
+    Register(Registration),
+    Heartbeat,
+    Report { number: u64, devices: Vec<Observed> },
+    Answer(Answer),
+}
+
+/// What a registry says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromRegistry {
+    Registered(Registered),
+    RegistrationRefused { reason: String, message: String },
+    Order(Order),
+    ReportTaken { number: u64 },
+}
+
+/// Encodes for the registry.
+pub fn to_registry(message: &FromAgent) -> wire::AgentMessage {
+    use wire::agent_message::Kind;
+    let kind = match message {
+        FromAgent::Register(registration) => Kind::Register(register(registration)),
+        FromAgent::Heartbeat => Kind::Heartbeat(wire::Heartbeat {}),
+        FromAgent::Report { number, devices } => Kind::Report(wire::Report {
+            number: *number,
+            observed_json: devices.iter().map(json).collect(),
+        }),
+        FromAgent::Answer(answer) => {
+            let wire_answer = Some(device_answer(answer));
+            match answer.ordered.goal {
+                Goal::Attach => {
+                    Kind::AttachDeviceResponse(wire::AttachDeviceResponse { answer: wire_answer })
+                }
+                Goal::Detach => {
+                    Kind::DetachDeviceResponse(wire::DetachDeviceResponse { answer: wire_answer })
+                }
+            }
+        }
+    };
+    wire::AgentMessage { protocol: PROTOCOL, kind: Some(kind) }
+}
+
+/// Decodes what an agent sent.
+pub fn from_agent(message: wire::AgentMessage) -> Result<FromAgent, Malformed> {
+    use wire::agent_message::Kind;
+    check_protocol(message.protocol)?;
+    Ok(match message.kind.ok_or(Malformed::Kind)? {
+        Kind::Register(register) => FromAgent::Register(registration(register)?),
+        Kind::Heartbeat(wire::Heartbeat {}) => FromAgent::Heartbeat,
+        Kind::Report(wire::Report { number, observed_json }) => {
+            FromAgent::Report { number, devices: from_json_list("observed_json", &observed_json)? }
+        }
+        Kind::AttachDeviceResponse(response) => {
+            FromAgent::Answer(answer(required("answer", response.answer)?, Goal::Attach)?)
+        }
+        Kind::DetachDeviceResponse(response) => {
+            FromAgent::Answer(answer(required("answer", response.answer)?, Goal::Detach)?)
+        }
+    })
+}
+
+/// Encodes for an agent.
+pub fn to_agent(message: &FromRegistry) -> wire::RegistryMessage {
+    use wire::registry_message::Kind;
+    let kind = match message {
+        FromRegistry::Registered(registered) => Kind::Registered(wire::Registered {
+            session: registered.session.get(),
+            cluster_id: registered.cluster.to_string(),
+            node_id: registered.node.to_string(),
+            term: Some(term(registered.term)),
+            allowed_devices: registered.allowed.iter().map(attach).collect(),
+            unknown_devices: registered.unknown.iter().map(detach).collect(),
+        }),
+        FromRegistry::RegistrationRefused { reason, message } => {
+            Kind::RegistrationRefused(wire::RegistrationRefused {
+                reason: reason.clone(),
+                message: message.clone(),
+            })
+        }
+        FromRegistry::Order(order) => match order.ordered.goal {
+            Goal::Attach => Kind::AttachDeviceRequest(attach(order)),
+            Goal::Detach => Kind::DetachDeviceRequest(detach(order)),
+        },
+        FromRegistry::ReportTaken { number } => {
+            Kind::ReportTaken(wire::ReportTaken { number: *number })
+        }
+    };
+    wire::RegistryMessage { protocol: PROTOCOL, kind: Some(kind) }
+}
+
+/// Decodes what a registry sent.
+pub fn from_registry(message: wire::RegistryMessage) -> Result<FromRegistry, Malformed> {
+    use wire::registry_message::Kind;
+    check_protocol(message.protocol)?;
+    Ok(match message.kind.ok_or(Malformed::Kind)? {
+        Kind::Registered(registered) => {
+            let allowed = registered.allowed_devices.into_iter().map(attach_order);
+            let unknown = registered.unknown_devices.into_iter().map(detach_order);
+            FromRegistry::Registered(Registered {
+                session: SessionNumber::from_number(registered.session),
+                cluster: parsed("cluster_id", &registered.cluster_id)?,
+                node: parsed("node_id", &registered.node_id)?,
+                term: term_of(required("term", registered.term)?)?,
+                allowed: allowed.collect::<Result<_, _>>()?,
+                unknown: unknown.collect::<Result<_, _>>()?,
+            })
+        }
+        Kind::RegistrationRefused(wire::RegistrationRefused { reason, message }) => {
+            FromRegistry::RegistrationRefused { reason, message }
+        }
+        Kind::AttachDeviceRequest(request) => FromRegistry::Order(attach_order(request)?),
+        Kind::DetachDeviceRequest(request) => FromRegistry::Order(detach_order(request)?),
+        Kind::ReportTaken(wire::ReportTaken { number }) => FromRegistry::ReportTaken { number },
+    })
+}
+
+fn register(registration: &Registration) -> wire::Register {
+    let text = |id: Option<String>| id.unwrap_or_default();
+    wire::Register {
+        node_name: registration.name.to_string(),
+        node_id: text(registration.node.map(|id| id.to_string())),
+        cluster_id: text(registration.cluster.map(|id| id.to_string())),
+        machine_id: registration.machine.to_string(),
+        incarnation: registration.incarnation.to_string(),
+        newest_term: registration.newest_term.map(term),
+        record_json: json(&registration.record),
+        known_devices: registration.drives.iter().map(known_device).collect(),
+        observed_json: registration.devices.iter().map(json).collect(),
+    }
+}
+
+fn registration(register: wire::Register) -> Result<Registration, Malformed> {
+    let drives = register.known_devices.into_iter().map(drive_report);
+    Ok(Registration {
+        node: parsed_if_given("node_id", &register.node_id)?,
+        name: parsed("node_name", &register.node_name)?,
+        machine: parsed("machine_id", &register.machine_id)?,
+        incarnation: parsed("incarnation", &register.incarnation)?,
+        cluster: parsed_if_given("cluster_id", &register.cluster_id)?,
+        newest_term: register.newest_term.map(term_of).transpose()?,
+        record: from_json("record_json", &register.record_json)?,
+        drives: drives.collect::<Result<_, _>>()?,
+        devices: from_json_list("observed_json", &register.observed_json)?,
+    })
+}
+
+fn known_device(report: &DriveReport) -> wire::KnownDevice {
+    wire::KnownDevice {
+        device_id: report.drive.to_string(),
+        seen: report.seen.map(|seen| stamp(seen.stamp)),
+        seen_attach: report.seen.is_some_and(|seen| seen.goal == Goal::Attach),
+        label_json: report.label.as_ref().map(json).unwrap_or_default(),
+        open: report.open,
+    }
+}
+
+fn drive_report(known: wire::KnownDevice) -> Result<DriveReport, Malformed> {
+    let goal = if known.seen_attach { Goal::Attach } else { Goal::Detach };
+    let seen = known.seen.map(stamp_of).transpose()?;
+    let labelled = !known.label_json.is_empty();
+    Ok(DriveReport {
+        drive: parsed("device_id", &known.device_id)?,
+        seen: seen.map(|stamp| Ordered { goal, stamp }),
+        label: labelled.then(|| from_json("label_json", &known.label_json)).transpose()?,
+        open: known.open,
+    })
+}
+
+fn attach(order: &Order) -> wire::AttachDeviceRequest {
+    wire::AttachDeviceRequest {
+        device_id: order.drive.to_string(),
+        stamp: Some(stamp(order.ordered.stamp)),
+        incarnation: order.incarnation.to_string(),
+        evidence_json: json(&order.evidence),
+        take_over: order.take_over,
+    }
+}
+
+fn detach(order: &Order) -> wire::DetachDeviceRequest {
+    wire::DetachDeviceRequest {
+        device_id: order.drive.to_string(),
+        stamp: Some(stamp(order.ordered.stamp)),
+        incarnation: order.incarnation.to_string(),
+        evidence_json: json(&order.evidence),
+    }
+}
+
+fn attach_order(request: wire::AttachDeviceRequest) -> Result<Order, Malformed> {
+    let stamp = stamp_of(required("stamp", request.stamp)?)?;
+    Ok(Order {
+        drive: parsed("device_id", &request.device_id)?,
+        ordered: Ordered { goal: Goal::Attach, stamp },
+        incarnation: parsed("incarnation", &request.incarnation)?,
+        evidence: from_json("evidence_json", &request.evidence_json)?,
+        take_over: request.take_over,
+    })
+}
+
+fn detach_order(request: wire::DetachDeviceRequest) -> Result<Order, Malformed> {
+    let stamp = stamp_of(required("stamp", request.stamp)?)?;
+    Ok(Order {
+        drive: parsed("device_id", &request.device_id)?,
+        ordered: Ordered { goal: Goal::Detach, stamp },
+        incarnation: parsed("incarnation", &request.incarnation)?,
+        evidence: from_json("evidence_json", &request.evidence_json)?,
+        take_over: false,
+    })
+}
+
+fn device_answer(answer: &Answer) -> wire::DeviceAnswer {
+    use wire::device_answer::Result as Wire;
+    wire::DeviceAnswer {
+        device_id: answer.drive.to_string(),
+        stamp: Some(stamp(answer.ordered.stamp)),
+        incarnation: answer.incarnation.to_string(),
+        result: Some(match &answer.result {
+            AnswerResult::Done => Wire::Done(wire::Done {}),
+            AnswerResult::Waiting(obstacle) => Wire::ObstacleJson(json(obstacle)),
+            AnswerResult::Refused(refused) => Wire::RefusedJson(json(refused)),
+        }),
+    }
+}
+
+fn answer(answer: wire::DeviceAnswer, goal: Goal) -> Result<Answer, Malformed> {
+    use wire::device_answer::Result as Wire;
+    let incarnation: Incarnation = parsed("incarnation", &answer.incarnation)?;
+    let stamp = stamp_of(required("stamp", answer.stamp)?)?;
+    Ok(Answer {
+        drive: parsed("device_id", &answer.device_id)?,
+        ordered: Ordered { goal, stamp },
+        incarnation,
+        result: match required("result", answer.result)? {
+            Wire::Done(wire::Done {}) => AnswerResult::Done,
+            Wire::ObstacleJson(text) => AnswerResult::Waiting(from_json("obstacle_json", &text)?),
+            Wire::RefusedJson(text) => AnswerResult::Refused(from_json("refused_json", &text)?),
+        },
+    })
+}
+
+fn term(term: Term) -> wire::Term {
+    wire::Term { number: term.number, id: term.id.to_string() }
+}
+
+fn term_of(term: wire::Term) -> Result<Term, Malformed> {
+    Ok(Term { number: term.number, id: parsed("term.id", &term.id)? })
+}
+
+fn stamp(stamp: Stamp) -> wire::Stamp {
+    wire::Stamp { term: Some(term(stamp.term)), device_generation: stamp.generation.get() }
+}
+
+fn stamp_of(stamp: wire::Stamp) -> Result<Stamp, Malformed> {
+    Ok(Stamp {
+        term: term_of(required("stamp.term", stamp.term)?)?,
+        generation: Generation::from_number(stamp.device_generation),
+    })
+}
+
+fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
+    value.ok_or(Malformed::Missing { field })
+}
+
+fn parsed<T>(field: &'static str, text: &str) -> Result<T, Malformed>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error| Malformed::field(field, error))
+}
+
+fn parsed_if_given<T>(field: &'static str, text: &str) -> Result<Option<T>, Malformed>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    if text.is_empty() { Ok(None) } else { parsed(field, text).map(Some) }
+}
+
+fn json<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).expect("plain values with text keys become JSON")
+}
+
+fn from_json<T: DeserializeOwned>(field: &'static str, text: &str) -> Result<T, Malformed> {
+    serde_json::from_str(text).map_err(|error| Malformed::field(field, error))
+}
+
+fn from_json_list<T: DeserializeOwned>(
+    field: &'static str,
+    texts: &[String],
+) -> Result<Vec<T>, Malformed> {
+    texts.iter().map(|text| from_json(field, text)).collect()
+}

@@ -1,0 +1,25 @@
+//! The contracts of Hotbay: what crosses a wire and what people see. No behaviour.
+//!
+//! - [`agent`] and [`cms`]: the gRPC messages, made from `proto/`.
+//! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
+//! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
+
+pub mod convert;
+pub mod kinds;
+
+/// The version of the protocol that this program speaks. A peer that speaks another is refused with words.
+pub const PROTOCOL: u32 = 1;
+
+/// Largest message that either side takes.
+pub const MESSAGE_LIMIT_BYTES: usize = 64 << 20;
+
+/// The agent's session.
+pub mod agent {
+    tonic::include_proto!("hotbay.agent.v1");
+}
+
+/// Actions and views.
+#[expect(clippy::too_many_lines, reason = "generated code")]
+pub mod cms {
+    tonic::include_proto!("hotbay.cms.v1");
+}

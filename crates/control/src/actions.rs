@@ -1,0 +1,109 @@
+//! Actions of people and of infrastructure automation: a list in one call, a result for each.
+
+use hotbay_api::cms as wire;
+use hotbay_api::convert::action_from_wire;
+use hotbay_api::{PROTOCOL, convert::Malformed};
+use hotbay_core::cluster::Cluster;
+use hotbay_core::cms::{Code, Outcome};
+use hotbay_core::ids::DriveId;
+use hotbay_registry::{CallError, Registry};
+use tonic::{Request, Response, Status};
+
+use crate::peer::admit;
+
+/// How many actions one call may carry. A longer list would keep everybody else waiting.
+const ACTIONS_IN_A_CALL: usize = 10_000;
+
+pub(crate) struct Actions {
+    registry: Registry,
+}
+
+impl Actions {
+    pub(crate) fn new(registry: Registry) -> Self {
+        Self { registry }
+    }
+}
+
+#[tonic::async_trait]
+impl wire::cms_server::Cms for Actions {
+    async fn act(
+        &self,
+        request: Request<wire::ActRequest>,
+    ) -> Result<Response<wire::ActResponse>, Status> {
+        let who = admit(&request)?;
+        let wire::ActRequest { protocol, actions, dry_run } = request.into_inner();
+        if protocol != PROTOCOL {
+            let malformed = Malformed::Protocol { theirs: protocol };
+            return Err(Status::failed_precondition(malformed.to_string()));
+        }
+        if actions.len() > ACTIONS_IN_A_CALL {
+            return Err(Status::invalid_argument(format!(
+                "{} actions in one call are too many; nothing was changed; send at most {ACTIONS_IN_A_CALL}",
+                actions.len()
+            )));
+        }
+        let decoded: Vec<_> = actions.into_iter().map(action_from_wire).collect();
+        let understood = decoded.iter().filter_map(|action| action.as_ref().ok().cloned());
+        let acted = self.registry.act(understood.collect(), who, dry_run).await;
+        let outcomes = acted.map_err(refusal)?;
+        let briefs = self.briefs(&outcomes).await?;
+        let mut outcomes = outcomes.into_iter();
+        let results = decoded.into_iter().map(|action| match action {
+            Ok(_) => result(outcomes.next().expect("one outcome per action"), &briefs),
+            Err(malformed) => wire::ActionResult {
+                result: Code::Argument.to_string(),
+                reasons: vec![malformed.to_string()],
+                ..wire::ActionResult::default()
+            },
+        });
+        Ok(Response::new(wire::ActResponse { protocol: PROTOCOL, results: results.collect() }))
+    }
+}
+
+type Briefs = std::collections::BTreeMap<DriveId, wire::DriveBrief>;
+
+impl Actions {
+    /// Says of each drive that an outcome names which one it is.
+    async fn briefs(&self, outcomes: &[Outcome]) -> Result<Briefs, Status> {
+        let inner = outcomes.iter().flat_map(|outcome| &outcome.drives);
+        let ids: Vec<_> =
+            outcomes.iter().chain(inner).filter_map(|outcome| outcome.drive).collect();
+        let look = move |cluster: &Cluster| {
+            ids.into_iter().filter_map(|id| Some((id, brief(cluster, id)?))).collect()
+        };
+        self.registry.read(look).await.map_err(refusal)
+    }
+}
+
+fn brief(cluster: &Cluster, id: DriveId) -> Option<wire::DriveBrief> {
+    let record = &cluster.drive(id)?.record;
+    let node = cluster.node(record.node).map(|node| node.record.name.to_string());
+    Some(wire::DriveBrief {
+        name: record.name.clone(),
+        node: node.unwrap_or_default(),
+        path: record.observed.path.clone(),
+        bay: record.observed.bay.clone().unwrap_or_default(),
+        serial: record.observed.evidence.serial.clone().unwrap_or_default(),
+    })
+}
+
+fn result(outcome: Outcome, briefs: &Briefs) -> wire::ActionResult {
+    let Outcome { code, reasons, drive, dependent, retry_after_ms, drives } = outcome;
+    wire::ActionResult {
+        result: code.to_string(),
+        reasons: reasons.iter().map(ToString::to_string).collect(),
+        dependent_volumes: dependent.iter().map(ToString::to_string).collect(),
+        retry_after_ms: retry_after_ms.unwrap_or(0),
+        drive: drive.and_then(|id| briefs.get(&id).cloned()),
+        drives: drives.into_iter().map(|outcome| result(outcome, briefs)).collect(),
+    }
+}
+
+fn refusal(error: CallError) -> Status {
+    match error {
+        CallError::Refused(refused) => Status::failed_precondition(refused.to_string()),
+        CallError::StoreFailing { .. } | CallError::Stopped => {
+            Status::unavailable(error.to_string())
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The controller: sessions with agents, actions of people and programs, and what they see. Knows no Kubernetes.
+//!
+//! - [`sessions`]: the agents' side, one two-way stream each.
+//! - [`actions`]: what infrastructure automation asks for.
+//! - [`view`]: the state as the kinds of `hotbay-api`.
+//! - [`peer`]: who is at the other end of the socket.
+//!
+//! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it.
+
+mod actions;
+mod peer;
+mod sessions;
+mod view;
+
+use hotbay_api::MESSAGE_LIMIT_BYTES;
+use hotbay_api::agent::agents_server::AgentsServer;
+use hotbay_api::cms::cms_server::CmsServer;
+use hotbay_api::cms::view_server::ViewServer;
+use hotbay_registry::Registry;
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+/// Serves a registry on a Unix socket until `stop` ends. Draws ids with `fresh`, as nothing below does.
+pub async fn serve(
+    registry: Registry,
+    listener: UnixListener,
+    fresh: fn() -> u128,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
+    let agents = AgentsServer::new(sessions::Sessions::new(registry.clone(), fresh))
+        .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+        .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
+    let cms = CmsServer::new(actions::Actions::new(registry.clone()))
+        .max_decoding_message_size(MESSAGE_LIMIT_BYTES);
+    let view =
+        ViewServer::new(view::Views::new(registry)).max_encoding_message_size(MESSAGE_LIMIT_BYTES);
+    Server::builder()
+        .add_service(agents)
+        .add_service(cms)
+        .add_service(view)
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .await
+}
