@@ -1,0 +1,387 @@
+//! The agent's loop: waits for the next event, steps the machine, carries out what it says.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hotbay_api::convert::{FromAgent, FromRegistry};
+use hotbay_core::agent::{Agent, AgentRecord, AttachWork, Effect, Event, Identity};
+use hotbay_core::device::{DeviceKind, Observed};
+use hotbay_core::evidence::{Comparison, Evidence};
+use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
+use hotbay_core::order::Goal;
+use hotbay_core::rules::Rules;
+use hotbay_host::locks::{AgentLock, LockError};
+use hotbay_host::worker::{Limits, Workers};
+use hotbay_host::{RuntimeDir, RuntimeDirError};
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use crate::drives::{Drives, StepEnd, Where};
+use crate::inventory::{Inventory, Place};
+use crate::link::{self, News};
+use crate::state_dir::{StateDir, StateDirError};
+
+/// How often the machine is asked for its devices.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How many finished steps and messages wait for the loop.
+const WAITING: usize = 1_024;
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// The pause before a record that could not be written is written again.
+const SAVE_RETRY: Duration = Duration::from_secs(1);
+/// How long children get, at the end, to take over the descriptors.
+const LET_GO_LIMIT: Duration = Duration::from_millis(500);
+
+/// What an agent needs to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub name: NodeName,
+    pub data_dir: PathBuf,
+    /// The registry's socket.
+    pub registry: PathBuf,
+    /// Which devices to look at; empty for all.
+    pub places: Vec<Place>,
+    /// Freshly drawn for this start.
+    pub incarnation: Incarnation,
+    /// Freshly drawn, for a folder that has no id yet.
+    pub folder_id: u128,
+    /// Called at every step that a crash could fall between; tests die there.
+    pub checkpoint: fn(&'static str),
+}
+
+/// Why an agent does not start.
+#[derive(Debug, Error)]
+pub enum NodeError {
+    #[error(
+        "another agent runs as {name} on this machine; stop it first, or choose another --name"
+    )]
+    Running {
+        name: NodeName,
+        #[source]
+        source: LockError,
+    },
+    #[error(transparent)]
+    RuntimeDir(#[from] RuntimeDirError),
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+}
+
+/// Runs an agent until `stop` ends.
+pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), NodeError> {
+    let runtime_dir = RuntimeDir::of_this_user()?;
+    let locked = AgentLock::take(&runtime_dir, &config.name);
+    let _lock =
+        locked.map_err(|source| NodeError::Running { name: config.name.clone(), source })?;
+    let state_dir = StateDir::open(&config.data_dir, config.checkpoint)?;
+    let machine = state_dir.machine(config.folder_id)?;
+    let workers = Workers::of_this_program(runtime_dir, Limits::default());
+    let (ends, ended) = mpsc::channel(WAITING);
+    let (news_sender, news) = mpsc::channel(WAITING);
+    let drives = Drives::new(workers.clone(), ends.clone());
+    let found = state_dir.load();
+    let (ours, left_alone) = match &found {
+        hotbay_core::agent::RecordFound::Usable(record) => {
+            (record.identity.map(|identity| identity.cluster), left_alone(record))
+        }
+        hotbay_core::agent::RecordFound::Absent(identity)
+        | hotbay_core::agent::RecordFound::Damaged { identity, .. } => {
+            (identity.map(|identity| identity.cluster), Vec::new())
+        }
+    };
+    let mut inventory = Inventory::new(workers, config.places.clone());
+    let devices = inventory.look(ours, &left_alone).await;
+    let (agent, effects) =
+        Agent::start(Rules::default(), config.incarnation, found, devices.clone());
+    let mut shell = Shell {
+        agent,
+        name: config.name,
+        machine,
+        state_dir,
+        drives,
+        ends,
+        connection: None,
+        reported: devices,
+        reports: 0,
+        retries: BTreeMap::new(),
+    };
+    shell.perform(effects);
+    let linked = tokio::spawn(link::keep(config.registry, news_sender));
+    shell.serve(inventory, ended, news, stop).await;
+    linked.abort();
+    shell.drives.let_go();
+    // The children have the descriptors once they have read them; one that hangs must not keep us.
+    tokio::time::sleep(LET_GO_LIMIT).await;
+    Ok(())
+}
+
+/// The drives that are out of operation: nothing of ours opens them.
+fn left_alone(record: &AgentRecord) -> Vec<Evidence> {
+    let detached = |memory: &&hotbay_core::agent::DriveMemory| {
+        memory.in_force.is_some_and(|ordered| ordered.goal == Goal::Detach)
+    };
+    record.drives.values().filter(detached).map(|memory| memory.evidence.clone()).collect()
+}
+
+struct Shell {
+    agent: Agent,
+    name: NodeName,
+    machine: MachineId,
+    state_dir: StateDir,
+    drives: Drives,
+    ends: mpsc::Sender<StepEnd>,
+    connection: Option<Connection>,
+    /// The devices that the registry has heard of.
+    reported: Vec<Observed>,
+    reports: u64,
+    /// How often a step on a drive has failed in a row.
+    retries: BTreeMap<DriveId, u32>,
+}
+
+struct Connection {
+    number: u64,
+    to_registry: mpsc::Sender<FromAgent>,
+}
+
+impl Shell {
+    async fn serve(
+        &mut self,
+        inventory: Inventory,
+        mut ended: mpsc::Receiver<StepEnd>,
+        mut news: mpsc::Receiver<News>,
+        stop: impl Future<Output = ()>,
+    ) {
+        let mut inventory = Some(inventory);
+        let (looked_sender, mut looked) = mpsc::channel(1);
+        let mut look =
+            tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => return,
+                Some(end) = ended.recv() => self.step_ended(end),
+                Some(news) = news.recv() => self.heard(news),
+                Some((back, devices)) = looked.recv() => {
+                    inventory = Some(back);
+                    self.looked(devices);
+                }
+                _ = look.tick() => {
+                    // A look that takes long is not overtaken by another.
+                    if let Some(mut inventory) = inventory.take() {
+                        let ours = self.identity().map(|identity| identity.cluster);
+                        let left_alone = left_alone(self.agent.record());
+                        let sender = looked_sender.clone();
+                        tokio::spawn(async move {
+                            let devices = inventory.look(ours, &left_alone).await;
+                            drop(sender.send((inventory, devices)).await);
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    fn step_ended(&mut self, end: StepEnd) {
+        let event = match end {
+            StepEnd::Opened { drive, descriptor, id, label } => {
+                self.drives.opened(drive, descriptor, id);
+                Event::Attached { drive, result: Ok(label) }
+            }
+            StepEnd::Event(event) => event,
+        };
+        if let Event::Attached { drive, result: Ok(_) } | Event::Closed { drive, result: Ok(()) } =
+            &event
+        {
+            self.retries.remove(drive);
+        }
+        let effects = self.agent.step(event);
+        self.perform(effects);
+    }
+
+    fn heard(&mut self, news: News) {
+        match news {
+            News::Connected { connection, to_registry } => {
+                self.reported = self.devices();
+                let registration = self.agent.registration(self.name.clone(), self.machine);
+                let connection = Connection { number: connection, to_registry };
+                self.connection = Some(connection);
+                self.tell(FromAgent::Register(registration));
+            }
+            News::Said { connection, message } if self.is_current(connection) => {
+                self.said(*message);
+            }
+            News::Lost { connection } if self.is_current(connection) => {
+                self.connection = None;
+                let effects = self.agent.step(Event::SessionLost);
+                self.perform(effects);
+            }
+            News::Said { .. } | News::Lost { .. } => {}
+        }
+    }
+
+    fn is_current(&self, number: u64) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.number == number)
+    }
+
+    fn said(&mut self, message: FromRegistry) {
+        let event = match message {
+            FromRegistry::Registered(registered) => {
+                tracing::info!(session = registered.session.get(), "registered");
+                Event::Registered(registered)
+            }
+            FromRegistry::RegistrationRefused { reason, message } => {
+                tracing::error!(reason, "the registry refuses this node: {message}");
+                return;
+            }
+            FromRegistry::Order(order) => {
+                tracing::info!(
+                    drive = %order.drive, stamp = %order.ordered.stamp, "ordered to {}", order.ordered.goal
+                );
+                Event::Order(order)
+            }
+            FromRegistry::ReportTaken { number } => {
+                tracing::debug!(number, "report taken");
+                return;
+            }
+        };
+        let effects = self.agent.step(event);
+        self.perform(effects);
+    }
+
+    fn looked(&mut self, devices: Vec<Observed>) {
+        // The agent has written labels since; what it knows of them is newer than what was seen.
+        let known = self.devices();
+        let label_of = |device: &Observed| {
+            let same =
+                |other: &&Observed| other.evidence.compare(&device.evidence) == Comparison::Same;
+            known.iter().find(same).and_then(|other| other.label).or(device.label)
+        };
+        let devices: Vec<_> = devices
+            .into_iter()
+            .map(|device| Observed { label: label_of(&device), ..device })
+            .collect();
+        let without_label = |devices: &[Observed]| -> Vec<_> {
+            devices.iter().map(|device| Observed { label: None, ..device.clone() }).collect()
+        };
+        let changed = without_label(&devices) != without_label(&self.reported);
+        let effects = self.agent.step(Event::Devices(devices.clone()));
+        self.perform(effects);
+        if changed && self.agent.session().is_some() {
+            self.reports += 1;
+            self.tell(FromAgent::Report { number: self.reports, devices: devices.clone() });
+            self.reported = devices;
+        }
+    }
+
+    fn devices(&self) -> Vec<Observed> {
+        self.agent.devices().to_vec()
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        self.agent.record().identity
+    }
+
+    fn tell(&mut self, message: FromAgent) {
+        let Some(connection) = &self.connection else { return };
+        if connection.to_registry.try_send(message).is_err() {
+            // Lost, or a registry that does not read. Everything is said again at the next registration.
+            self.connection = None;
+            self.agent.step(Event::SessionLost);
+        }
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Save(record) => self.save(record),
+                Effect::Attach(work) => {
+                    let (at, identity) = self.at_work(&work);
+                    self.drives.attach(work, at, identity);
+                }
+                Effect::Relabel(work) => {
+                    let (at, identity) = self.at_work(&work);
+                    self.drives.relabel(work, at, identity);
+                }
+                Effect::Detach { drive, generation } => {
+                    let identity = self.identity().expect("an order names the cluster");
+                    let at = self.place_of(drive);
+                    self.drives.detach(drive, at, identity, generation);
+                }
+                Effect::Prove { drive } => self.drives.prove(drive, self.place_of(drive)),
+                Effect::Send(answer) => self.tell(FromAgent::Answer(answer)),
+                Effect::RetryLater(drive) => self.retry_later(drive),
+                Effect::RefuseSession(refused) => {
+                    tracing::error!("this registry is not obeyed: {refused}");
+                    // Dropping the sender ends the connection; another one is dialled.
+                    self.connection = None;
+                }
+                Effect::Alarm { drive, refused } => {
+                    tracing::error!(%drive, "ALARM: an order is refused: {refused}");
+                }
+            }
+        }
+    }
+
+    fn at_work(&self, work: &AttachWork) -> (Where, Identity) {
+        let identity = self.identity().expect("what is attached belongs to a cluster");
+        (self.place_of(work.drive), identity)
+    }
+
+    /// Where a drive is. One that is not on the machine is nowhere, and its evidence says what it was.
+    fn place_of(&self, drive: DriveId) -> Where {
+        let memory = self.agent.record().drives.get(&drive);
+        let fits = |device: &&Observed| match memory {
+            Some(memory) => device.evidence.compare(&memory.evidence) == Comparison::Same,
+            None => device.label.is_some_and(|label| label.drive == drive),
+        };
+        match self.agent.devices().iter().find(fits) {
+            Some(device) => Where {
+                path: device.path.clone(),
+                kind: device.kind,
+                evidence: device.evidence.clone(),
+            },
+            None => Where {
+                path: String::new(),
+                kind: DeviceKind::Block,
+                evidence: memory.map(|memory| memory.evidence.clone()).unwrap_or_default(),
+            },
+        }
+    }
+
+    fn save(&self, record: AgentRecord) {
+        let (state_dir, ends) = (self.state_dir.clone(), self.ends.clone());
+        tokio::spawn(async move {
+            loop {
+                let (writer, copy) = (state_dir.clone(), record.clone());
+                let saved = tokio::task::spawn_blocking(move || writer.save(&copy)).await;
+                let event = match saved {
+                    Ok(Ok(())) => Event::Saved,
+                    Ok(Err(error)) => {
+                        let cause = std::error::Error::source(&error).map(ToString::to_string);
+                        let error = format!("{error}: {}", cause.unwrap_or_default());
+                        tracing::error!("{error}");
+                        Event::SaveFailed { error }
+                    }
+                    // The runtime is ending.
+                    Err(_) => return,
+                };
+                let done = event == Event::Saved;
+                if ends.send(StepEnd::Event(event)).await.is_err() || done {
+                    return;
+                }
+                tokio::time::sleep(SAVE_RETRY).await;
+            }
+        });
+    }
+
+    fn retry_later(&mut self, drive: DriveId) {
+        let tries = self.retries.entry(drive).or_insert(0);
+        let pause = FIRST_RETRY.saturating_mul(1 << (*tries).min(8)).min(LONGEST_RETRY);
+        *tries = tries.saturating_add(1);
+        let ends = self.ends.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            drop(ends.send(StepEnd::Event(Event::Retry(drive))).await);
+        });
+    }
+}

@@ -1,0 +1,261 @@
+//! The drives that are open, and the steps on them. Whatever may wait for a drive is done by a child process.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use hotbay_core::agent::{AttachWork, Event, Identity};
+use hotbay_core::device::{DeviceKind, LabelSeen};
+use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::DriveId;
+use hotbay_core::label::update::Want;
+use hotbay_core::message::Obstacle;
+use hotbay_core::order::Generation;
+use hotbay_host::KernelId;
+use hotbay_host::proof::Proof;
+use hotbay_host::worker::{
+    Attach, AttachError, Attached, Detach, Detached, Done, LabelWant, NotStarted, Request,
+    Response, Running, WorkerError, Workers,
+};
+use tokio::sync::mpsc;
+
+/// After so long a step counts as stuck, and the registry is told; the step goes on.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
+/// The pause before a child is asked for again when none can be had.
+const NO_CHILD_PAUSE: Duration = Duration::from_millis(500);
+
+/// What a step came to.
+#[derive(Debug)]
+pub(crate) enum StepEnd {
+    /// The descriptor goes into the table before the machine hears of it.
+    Opened {
+        drive: DriveId,
+        descriptor: OwnedFd,
+        id: KernelId,
+        label: LabelSeen,
+    },
+    Event(Event),
+}
+
+/// A drive as a step needs to know it.
+#[derive(Debug, Clone)]
+pub(crate) struct Where {
+    pub(crate) path: String,
+    pub(crate) kind: DeviceKind,
+    pub(crate) evidence: Evidence,
+}
+
+/// The open drives.
+#[derive(Debug)]
+pub(crate) struct Drives {
+    workers: Workers,
+    open: BTreeMap<DriveId, Open>,
+    ends: mpsc::Sender<StepEnd>,
+}
+
+#[derive(Debug)]
+struct Open {
+    descriptor: OwnedFd,
+    id: KernelId,
+}
+
+impl Drives {
+    pub(crate) fn new(workers: Workers, ends: mpsc::Sender<StepEnd>) -> Self {
+        Self { workers, open: BTreeMap::new(), ends }
+    }
+
+    /// Takes over a descriptor that a child opened.
+    pub(crate) fn opened(&mut self, drive: DriveId, descriptor: OwnedFd, id: KernelId) {
+        let replaced = self.open.insert(drive, Open { descriptor, id });
+        assert!(replaced.is_none(), "a drive is opened once");
+    }
+
+    pub(crate) fn attach(&self, work: AttachWork, at: Where, identity: Identity) {
+        let request = Request::Attach(attach(&work, at, identity));
+        let drive = work.drive;
+        self.spawn(drive, request, Vec::new(), move |outcome| match outcome {
+            Ok(Done { response: Response::Attached(Ok(attached)), mut descriptors })
+                if descriptors.len() == 1 =>
+            {
+                let Attached { id, label } = attached;
+                let descriptor = descriptors.remove(0);
+                StepEnd::Opened { drive, descriptor, id, label }
+            }
+            other => attach_failed(drive, other),
+        });
+    }
+
+    /// Brings the label of an open drive up to date.
+    pub(crate) fn relabel(&self, work: AttachWork, at: Where, identity: Identity) {
+        let drive = work.drive;
+        let request = Request::Relabel(attach(&work, at, identity));
+        let open = self.open.get(&drive).expect("only an open drive gets a new label");
+        let copy = match open.descriptor.try_clone() {
+            Ok(copy) => copy,
+            Err(error) => {
+                let error = format!("its descriptor cannot be copied: {error}");
+                let result = Err(Obstacle::AttachFailed { error });
+                self.end(StepEnd::Event(Event::Attached { drive, result }));
+                return;
+            }
+        };
+        self.spawn(drive, request, vec![copy], move |outcome| match outcome {
+            Ok(Done { response: Response::Attached(Ok(attached)), .. }) => {
+                StepEnd::Event(Event::Attached { drive, result: Ok(attached.label) })
+            }
+            other => attach_failed(drive, other),
+        });
+    }
+
+    /// Closes an open drive and proves it. The descriptor is the child's from here on.
+    pub(crate) fn detach(
+        &mut self,
+        drive: DriveId,
+        at: Where,
+        identity: Identity,
+        generation: Generation,
+    ) {
+        let Open { descriptor, id } =
+            self.open.remove(&drive).expect("only an open drive is closed");
+        let want = Want {
+            cluster: identity.cluster,
+            drive,
+            node: identity.node,
+            generation,
+            in_operation: false,
+            take_over: false,
+        };
+        let Where { path, kind, evidence } = at;
+        let release = Some(LabelWant(want));
+        let request = Request::Detach(Detach { path, kind, evidence, known: Some(id), release });
+        self.spawn(drive, request, vec![descriptor], move |outcome| proved(drive, outcome));
+    }
+
+    /// Proves that a closed drive is closed.
+    pub(crate) fn prove(&self, drive: DriveId, at: Where) {
+        let Where { path, kind, evidence } = at;
+        let request = Request::Detach(Detach { path, kind, evidence, known: None, release: None });
+        self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome));
+    }
+
+    /// Gives every descriptor to children, so that a drive that hangs does not keep this process from ending.
+    pub(crate) fn let_go(&mut self) {
+        for (_, open) in std::mem::take(&mut self.open) {
+            self.workers.close(vec![open.descriptor]);
+        }
+    }
+
+    fn end(&self, end: StepEnd) {
+        let ends = self.ends.clone();
+        tokio::spawn(async move { ends.send(end).await });
+    }
+
+    fn spawn(
+        &self,
+        drive: DriveId,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+        finish: impl FnOnce(Result<Done, WorkerError>) -> StepEnd + Send + 'static,
+    ) {
+        let (workers, ends) = (self.workers.clone(), self.ends.clone());
+        tokio::spawn(async move {
+            let mut running = start(&workers, drive, request, descriptors, &ends).await;
+            let outcome = match tokio::time::timeout(STUCK_AFTER, &mut running).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    let why = format!(
+                        "process {} has waited for the drive for {} s",
+                        running.pid(),
+                        STUCK_AFTER.as_secs()
+                    );
+                    tracing::warn!(%drive, "{why}");
+                    let obstacle = Obstacle::Quarantined { why };
+                    // The agent is ending if nobody listens.
+                    drop(ends.send(StepEnd::Event(Event::Stuck { drive, obstacle })).await);
+                    running.await
+                }
+            };
+            drop(ends.send(finish(outcome)).await);
+        });
+    }
+}
+
+/// Gets a child for the request, however long it takes: the descriptors must not be closed here.
+async fn start(
+    workers: &Workers,
+    drive: DriveId,
+    request: Request,
+    mut descriptors: Vec<OwnedFd>,
+    ends: &mpsc::Sender<StepEnd>,
+) -> Running {
+    loop {
+        match workers.start(request.clone(), descriptors) {
+            Ok(running) => return running,
+            Err(NotStarted { why, descriptors: kept }) => {
+                descriptors = kept;
+                tracing::error!(%drive, "no child process for a step on the drive: {why}");
+                let obstacle = Obstacle::Quarantined { why: why.to_string() };
+                drop(ends.send(StepEnd::Event(Event::Stuck { drive, obstacle })).await);
+                tokio::time::sleep(NO_CHILD_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn attach(work: &AttachWork, at: Where, identity: Identity) -> Attach {
+    let Where { path, kind, evidence } = at;
+    let want = LabelWant(Want {
+        cluster: identity.cluster,
+        drive: work.drive,
+        node: identity.node,
+        generation: work.generation,
+        in_operation: true,
+        take_over: work.take_over,
+    });
+    Attach { path, kind, evidence, want }
+}
+
+fn attach_failed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
+    let obstacle = match outcome {
+        Ok(Done { response: Response::Attached(Err(error)), .. }) => match error {
+            AttachError::Missing { .. } => Obstacle::DeviceMissing,
+            AttachError::LockedBy { .. } => Obstacle::Quarantined { why: error.to_string() },
+            AttachError::Busy { by } => {
+                Obstacle::Blocked { by: by.iter().map(ToString::to_string).collect() }
+            }
+            AttachError::OtherDrive { .. }
+            | AttachError::NoProof { .. }
+            | AttachError::NotOurs { .. } => Obstacle::NotOurs { why: error.to_string() },
+            AttachError::Failed { .. } => Obstacle::AttachFailed { error: error.to_string() },
+        },
+        Ok(Done { response, .. }) => {
+            Obstacle::AttachFailed { error: format!("the child answered {response:?}") }
+        }
+        Err(error) => Obstacle::AttachFailed { error: error.to_string() },
+    };
+    StepEnd::Event(Event::Attached { drive, result: Err(obstacle) })
+}
+
+fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
+    let result = match outcome {
+        Ok(Done { response: Response::Detached(detached), .. }) => {
+            let Detached { label_not_updated, proof } = detached;
+            if let Some(why) = label_not_updated {
+                tracing::warn!(%drive, "its label does not say that it is released: {why}");
+            }
+            match proof {
+                Proof::Proved => Ok(()),
+                Proof::Blocked { by } => {
+                    Err(Obstacle::Blocked { by: by.iter().map(ToString::to_string).collect() })
+                }
+                Proof::CannotProve { why } => Err(Obstacle::CannotProve { why }),
+            }
+        }
+        Ok(Done { response, .. }) => {
+            Err(Obstacle::CannotProve { why: format!("the child answered {response:?}") })
+        }
+        // A child that died has closed what it had; whether that is proved is asked again.
+        Err(error) => Err(Obstacle::CannotProve { why: error.to_string() }),
+    };
+    StepEnd::Event(Event::Closed { drive, result })
+}

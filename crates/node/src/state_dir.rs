@@ -1,0 +1,238 @@
+//! The agent's own folder: its record, its identity, and the id that tells this folder from a copy on another machine.
+//!
+//! ```text
+//! DIR/identity    cluster and node id
+//! DIR/record      goals and orders, per drive
+//! DIR/folder-id   drawn once; part of the machine's id
+//! ```
+//!
+//! Each file is one line with magic and checksum, then JSON. It is replaced by rename, so that a crash leaves the old or
+//! the new one whole. Damage is told from absence: a file that does not check is never taken for none.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use hotbay_core::agent::{AgentRecord, Identity, RecordFound};
+use hotbay_core::ids::MachineId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+use uuid::Uuid;
+
+const MAGIC: &str = "hotbay-agent 1";
+/// Larger than any record: a thousand drives take less than 1 MiB.
+const FILE_LIMIT_BYTES: u64 = 64 << 20;
+
+/// Why the folder cannot be used.
+#[derive(Debug, Error)]
+pub enum StateDirError {
+    #[error("cannot use the folder {}", path.display())]
+    Folder {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{} is damaged: {why}; move it away to give this machine a new identity", path.display())]
+    FolderId { path: PathBuf, why: String },
+}
+
+/// What a file held.
+#[derive(Debug, PartialEq, Eq)]
+enum Found<T> {
+    Nothing,
+    Damaged(String),
+    Value(T),
+}
+
+/// The folder, open for business.
+#[derive(Debug, Clone)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    checkpoint: fn(&'static str),
+}
+
+impl StateDir {
+    /// Makes the folder if it is missing.
+    pub(crate) fn open(path: &Path, checkpoint: fn(&'static str)) -> Result<Self, StateDirError> {
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(path);
+        made.map_err(|source| StateDirError::Folder { path: path.to_owned(), source })?;
+        Ok(Self { path: path.to_owned(), checkpoint })
+    }
+
+    /// What is on disk from earlier starts.
+    pub(crate) fn load(&self) -> RecordFound {
+        let identity = match self.read("identity") {
+            Found::Value(identity) => Some(identity),
+            Found::Nothing | Found::Damaged(_) => None,
+        };
+        match self.read::<AgentRecord>("record") {
+            Found::Value(record) => RecordFound::Usable(record),
+            Found::Nothing => RecordFound::Absent(identity),
+            Found::Damaged(why) => RecordFound::Damaged { identity, why },
+        }
+    }
+
+    /// Writes the record; durable when it returns.
+    pub(crate) fn save(&self, record: &AgentRecord) -> Result<(), StateDirError> {
+        (self.checkpoint)("agent-record-decided");
+        if let Some(identity) = record.identity
+            && self.read::<Identity>("identity") != Found::Value(identity)
+        {
+            self.write("identity", &identity)?;
+        }
+        self.write("record", record)?;
+        (self.checkpoint)("agent-record-durable");
+        Ok(())
+    }
+
+    /// Tells this machine from others: by what the system and the firmware say, and by this folder, because images
+    /// of one system share the first.
+    pub(crate) fn machine(&self, fresh: u128) -> Result<MachineId, StateDirError> {
+        let folder = match self.read::<u128>("folder-id") {
+            Found::Value(folder) => folder,
+            Found::Nothing => {
+                self.write("folder-id", &fresh)?;
+                fresh
+            }
+            Found::Damaged(why) => {
+                return Err(StateDirError::FolderId { path: self.path.join("folder-id"), why });
+            }
+        };
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let told = format!(
+            "{}\n{}\n{folder:032x}",
+            text("/etc/machine-id").trim(),
+            text("/sys/class/dmi/id/product_uuid").trim()
+        );
+        let hash = Uuid::new_v5(
+            &Uuid::from_u128(0x6c1f_2f0e_7a54_4b0f_9d59_3c8a_1b6e_40d2),
+            told.as_bytes(),
+        );
+        Ok(MachineId::from_bits(hash.as_u128()))
+    }
+
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Found<T> {
+        let path = self.path.join(name);
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+            Err(error) => return Found::Damaged(error.to_string()),
+            Ok(found) if found.len() > FILE_LIMIT_BYTES => {
+                return Found::Damaged(format!("it is {} bytes long", found.len()));
+            }
+            Ok(_) => {}
+        }
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) => return Found::Damaged(error.to_string()),
+        };
+        match decode(&bytes) {
+            Ok(value) => Found::Value(value),
+            Err(why) => Found::Damaged(why),
+        }
+    }
+
+    fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StateDirError> {
+        let path = self.path.join(name);
+        let replaced = self.replace(&path, &encode(value));
+        replaced.map_err(|source| StateDirError::Write { path, source })
+    }
+
+    fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let beside = path.with_extension("new");
+        let mut options = File::options();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        drop(file);
+        (self.checkpoint)("agent-file-written");
+        fs::rename(&beside, path)?;
+        (self.checkpoint)("agent-file-renamed");
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    let json = serde_json::to_vec(value).expect("records have text keys");
+    let mut bytes = format!("{MAGIC} {:08x}\n", crc32c::crc32c(&json)).into_bytes();
+    bytes.extend(json);
+    bytes
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
+    let (head, json) = (&bytes[..end], &bytes[end + 1..]);
+    let head = std::str::from_utf8(head).map_err(|_| "its first line is not text")?;
+    let sum = head.strip_prefix(MAGIC).and_then(|rest| rest.strip_prefix(' '));
+    let sum = sum.ok_or_else(|| format!("its first line is not {MAGIC:?}"))?;
+    if sum != format!("{:08x}", crc32c::crc32c(json)) {
+        return Err("its checksum is wrong".to_owned());
+    }
+    serde_json::from_slice(json).map_err(|error| format!("its content is not a record: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hotbay_core::ids::{ClusterId, NodeId, TermId};
+    use hotbay_core::order::Term;
+
+    use super::*;
+
+    fn record() -> AgentRecord {
+        AgentRecord {
+            identity: Some(Identity {
+                cluster: ClusterId::from_bits(1),
+                node: NodeId::from_bits(2),
+            }),
+            term: Some(Term::first(TermId::from_bits(3))),
+            ..AgentRecord::default()
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_damage_never_absence() {
+        let bytes = encode(&record());
+        assert_eq!(decode(&bytes), Ok(record()));
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(decode::<AgentRecord>(&flipped).is_err(), "bit {bit} of byte {at}");
+            }
+            assert!(decode::<AgentRecord>(&bytes[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_leaves_the_identity() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), |_| {}).unwrap();
+        assert_eq!(state.load(), RecordFound::Absent(None));
+        state.save(&record()).unwrap();
+        assert_eq!(state.load(), RecordFound::Usable(record()));
+        fs::write(dir.path().join("record"), b"half a li").unwrap();
+        let identity = record().identity;
+        match state.load() {
+            RecordFound::Damaged { identity: kept, .. } => assert_eq!(kept, identity),
+            other => panic!("{other:?}"),
+        }
+        fs::remove_file(dir.path().join("record")).unwrap();
+        assert_eq!(state.load(), RecordFound::Absent(identity));
+    }
+
+    #[test]
+    fn the_folder_tells_machines_apart_and_stays() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let open = |dir: &tempfile::TempDir| StateDir::open(dir.path(), |_| {}).unwrap();
+        let first = open(&one).machine(7).unwrap();
+        assert_eq!(open(&one).machine(8).unwrap(), first);
+        assert_ne!(open(&two).machine(9).unwrap(), first);
+    }
+}
