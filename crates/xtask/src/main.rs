@@ -1,0 +1,94 @@
+//! The project's own chores, run as `cargo xtask COMMAND` by people, by `just`, and by CI: one entry, so that all of
+//! them run the same lines. `cargo xtask help` lists the commands; CONTRIBUTING.md says when to use which.
+//!
+//! ```text
+//! main -> tier      which steps make up check, root, guest, k8s, soak
+//!      -> run       runs them one by one under the tier's time cap, and tells how it went
+//!           -> step     one child in its own process group, ended with everything in it when time is up
+//!      -> tidy      the house rules, as a test
+//!      -> layering  which crate may use which
+//! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
+//! ```
+
+mod layering;
+mod leftovers;
+mod run;
+mod step;
+mod tidy;
+mod tier;
+mod workspace;
+
+use std::env;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use run::Run;
+use step::Interrupts;
+use tier::Tier;
+use workspace::Workspace;
+
+/// Hotbay's own chores: test tiers, house rules, layering
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Everything that needs no root: format, house rules, layering, lints, tests, documentation (cap 12 min)
+    Check,
+    /// Tests on loop devices; needs root (cap 10 min)
+    Root,
+    /// Tests in a virtual machine with its own kernel (cap 12 min)
+    Guest,
+    /// Tests on a real Kubernetes cluster; needs Go (cap 20 min)
+    K8s,
+    /// Check, then root: what `scripts/test` runs
+    Test,
+    /// Check, root, guest, k8s: what `.ci/run` runs. Stops at the first tier that fails
+    Ci,
+    /// The model checker's full bounds and long simulations: hours, never in CI
+    Soak,
+    /// Only the house rules
+    Tidy,
+    /// Only the check of which crate uses which
+    Layering,
+}
+
+fn main() -> ExitCode {
+    match chore(&Args::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn chore(command: &Command) -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let tiers = match command {
+        Command::Check => vec![Tier::Check],
+        Command::Root => vec![Tier::Root],
+        Command::Guest => vec![Tier::Guest],
+        Command::K8s => vec![Tier::K8s],
+        Command::Test => vec![Tier::Check, Tier::Root],
+        Command::Ci => vec![Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
+        Command::Soak => vec![Tier::Soak],
+        Command::Tidy => return tidy::check(&workspace).map(|()| ExitCode::SUCCESS),
+        Command::Layering => return layering::check(&workspace).map(|()| ExitCode::SUCCESS),
+    };
+    let in_ci = env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+    anyhow::ensure!(
+        !(in_ci && tiers.contains(&Tier::Soak)),
+        "soak takes hours and is never run in CI"
+    );
+    // Who names one tier wants that tier; a list of tiers makes do with what the machine has, except in CI.
+    let must_run = in_ci || tiers.len() == 1;
+    let mut run = Run::new(Interrupts::listen()?, must_run);
+    run.tiers(&tiers, &workspace)?;
+    Ok(run.close())
+}

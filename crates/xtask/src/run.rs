@@ -1,0 +1,312 @@
+//! Runs tiers in order under their time caps, and tells at the end how each step went. Called by `main` with the
+//! tiers that a command stands for.
+//!
+//! Every step ends as one of three, and a tier that could not run is never among the passed:
+//!
+//! ```text
+//! passed    it ran and was content
+//! failed    it ran and was not; or its tier's time was up; or something is missing and the tier must run
+//! skipped   it did not run: a tool that is optional, a tier without cases, an earlier tier that failed
+//! ```
+//!
+//! Within a tier all steps run, so that one run shows all that is wrong; after a tier with a failure no other starts.
+
+use std::fmt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use crate::step::{self, End, Interrupts};
+use crate::tier::{Plan, Step, Tier, Work};
+use crate::workspace::Workspace;
+
+/// What a shell reports for a program ended by Ctrl-C.
+const EXIT_INTERRUPTED: u8 = 130;
+
+#[derive(Debug)]
+pub(crate) struct Run {
+    interrupts: Interrupts,
+    /// Whether a tier that lacks something on this machine is a failure.
+    must_run: bool,
+    interrupted: bool,
+    rows: Vec<Row>,
+    /// Time used by each tier that ran.
+    tiers: Vec<TierTime>,
+}
+
+/// One line of the closing summary.
+#[derive(Debug)]
+struct Row {
+    tier: &'static str,
+    step: String,
+    verdict: Verdict,
+    took: Duration,
+}
+
+#[derive(Debug)]
+struct TierTime {
+    tier: &'static str,
+    took: Duration,
+    cap: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Passed,
+    Failed(String),
+    Skipped(String),
+}
+
+impl Run {
+    pub(crate) fn new(interrupts: Interrupts, must_run: bool) -> Self {
+        Self { interrupts, must_run, interrupted: false, rows: Vec::new(), tiers: Vec::new() }
+    }
+
+    /// Runs the tiers in order until one fails; the rest are noted as not run.
+    pub(crate) fn tiers(&mut self, tiers: &[Tier], workspace: &Workspace) -> anyhow::Result<()> {
+        let mut failed = None;
+        for tier in tiers {
+            if let Some(failed) = failed {
+                self.note_not_run(tier.name(), &format!("{failed} failed"));
+                continue;
+            }
+            println!("== {}: at most {}", tier.name(), Human(tier.cap()));
+            let plan = tier.plan(workspace)?;
+            if !self.tier(tier.name(), tier.cap(), plan) {
+                failed = Some(tier.name());
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the summary and says how the process shall exit.
+    pub(crate) fn close(&self) -> ExitCode {
+        println!("== summary");
+        for row in &self.rows {
+            println!("{row}");
+        }
+        for TierTime { tier, took, cap } in &self.tiers {
+            println!("{tier}: used {} of {}", Human(*took), Human(*cap));
+        }
+        let (passed, failed, skipped) = self.counts();
+        println!("{passed} passed, {failed} failed, {skipped} skipped");
+        match (self.interrupted, failed) {
+            (true, _) => ExitCode::from(EXIT_INTERRUPTED),
+            (false, 0) => ExitCode::SUCCESS,
+            (false, _) => ExitCode::FAILURE,
+        }
+    }
+
+    /// Returns whether nothing failed.
+    fn tier(&mut self, tier: &'static str, cap: Duration, plan: Plan) -> bool {
+        let started = Instant::now();
+        let first_row = self.rows.len();
+        match plan {
+            Plan::Steps(steps) => {
+                for step in steps {
+                    self.step(tier, step, started + cap);
+                }
+                self.tiers.push(TierTime { tier, took: started.elapsed(), cap });
+            }
+            Plan::NoCases(why) => self.note_not_run(tier, why),
+            Plan::Missing(missing) if self.must_run => {
+                let why = format!("NOT RUN: missing here: {}", missing.join("; "));
+                println!("!! {tier}: {why}");
+                self.add(tier, tier, Verdict::Failed(why), Duration::ZERO);
+            }
+            Plan::Missing(missing) => {
+                self.note_not_run(tier, &format!("missing here: {}", missing.join("; ")));
+            }
+        }
+        !self.rows[first_row..].iter().any(|row| matches!(row.verdict, Verdict::Failed(_)))
+    }
+
+    fn step(&mut self, tier: &'static str, Step { name, work }: Step, deadline: Instant) {
+        let started = Instant::now();
+        let verdict = match work {
+            Work::LeftOut(why) => {
+                println!("-- {tier} {name}: {why}, left out");
+                Verdict::Skipped(format!("{why}, left out"))
+            }
+            Work::Child(_) if self.interrupted => {
+                Verdict::Skipped("not run: interrupted".to_owned())
+            }
+            Work::Child(mut command) if started < deadline => {
+                println!("-- {tier} {name}: {}", CommandLine(&command));
+                self.child(&mut command, deadline)
+            }
+            Work::Child(_) => Verdict::Skipped("not run: the tier's time was up".to_owned()),
+            // In process and quick, so it runs whatever happened before: it may tell what a killed step left behind.
+            Work::Check(check) => {
+                println!("-- {tier} {name}");
+                match check() {
+                    Ok(()) => Verdict::Passed,
+                    Err(error) => Verdict::Failed(format!("{error:#}")),
+                }
+            }
+        };
+        let took = started.elapsed();
+        match &verdict {
+            Verdict::Passed => println!("   {tier} {name}: passed in {}", Human(took)),
+            Verdict::Failed(why) => println!("   {tier} {name}: FAILED: {why}"),
+            Verdict::Skipped(_) => {}
+        }
+        self.add(tier, &name, verdict, took);
+    }
+
+    fn child(&mut self, command: &mut Command, deadline: Instant) -> Verdict {
+        match step::run(command, deadline, &self.interrupts) {
+            Ok(End::Exited(status)) if status.success() => Verdict::Passed,
+            Ok(End::Exited(status)) => Verdict::Failed(status.to_string()),
+            Ok(End::OutOfTime) => {
+                Verdict::Failed("the tier's time was up; killed with all it had started".to_owned())
+            }
+            Ok(End::Interrupted) => {
+                self.interrupted = true;
+                Verdict::Failed("interrupted; killed with all it had started".to_owned())
+            }
+            Err(error) => Verdict::Failed(format!("{error:#}")),
+        }
+    }
+
+    fn note_not_run(&mut self, tier: &'static str, why: &str) {
+        let why = format!("NOT RUN: {why}; this does not count as passed");
+        println!("!! {tier}: {why}");
+        self.add(tier, tier, Verdict::Skipped(why), Duration::ZERO);
+    }
+
+    fn add(&mut self, tier: &'static str, step: &str, verdict: Verdict, took: Duration) {
+        self.rows.push(Row { tier, step: step.to_owned(), verdict, took });
+    }
+
+    fn counts(&self) -> (usize, usize, usize) {
+        let count = |is: fn(&Verdict) -> bool| self.rows.iter().filter(|r| is(&r.verdict)).count();
+        (
+            count(|verdict| matches!(verdict, Verdict::Passed)),
+            count(|verdict| matches!(verdict, Verdict::Failed(_))),
+            count(|verdict| matches!(verdict, Verdict::Skipped(_))),
+        )
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tier, step, verdict, took } = self;
+        write!(f, "{tier:<6} {step:<24} ")?;
+        match verdict {
+            Verdict::Passed => write!(f, "passed   {}", Human(*took)),
+            // The reason may have many lines, and was printed in full where the step failed.
+            Verdict::Failed(why) => {
+                write!(f, "FAILED   {}", why.lines().next().unwrap_or_default())
+            }
+            Verdict::Skipped(why) => write!(f, "skipped  {why}"),
+        }
+    }
+}
+
+/// A duration as people say it.
+struct Human(Duration);
+
+impl fmt::Display for Human {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs();
+        match (seconds / 60, seconds % 60) {
+            (0, _) => write!(f, "{:.1} s", self.0.as_secs_f64()),
+            (minutes, 0) => write!(f, "{minutes} min"),
+            (minutes, seconds) => write!(f, "{minutes} min {seconds} s"),
+        }
+    }
+}
+
+/// A command as one would type it.
+struct CommandLine<'a>(&'a Command);
+
+impl fmt::Display for CommandLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in self.0.get_envs() {
+            let value = value.unwrap_or_default().to_string_lossy();
+            let quote = if value.contains(' ') { "'" } else { "" };
+            write!(f, "{}={quote}{value}{quote} ", name.to_string_lossy())?;
+        }
+        let program = self.0.get_program().to_string_lossy();
+        write!(f, "{}", program.rsplit('/').next().unwrap_or(&program))?;
+        for arg in self.0.get_args() {
+            write!(f, " {}", arg.to_string_lossy())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(50);
+
+    fn run_of(must_run: bool) -> Run {
+        Run::new(Interrupts::listen().unwrap(), must_run)
+    }
+
+    fn child(name: &str, script: &str) -> Step {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Step { name: name.to_owned(), work: Work::Child(command) }
+    }
+
+    #[test]
+    fn steps_after_a_failure_still_run() {
+        let mut run = run_of(false);
+        let check = Step { name: "check".to_owned(), work: Work::Check(Box::new(|| Ok(()))) };
+        let steps = vec![child("good", "exit 0"), child("bad", "exit 1"), check];
+        assert!(!run.tier("check", LONG, Plan::Steps(steps)));
+        assert_eq!(run.counts(), (2, 1, 0));
+        assert_eq!(run.close(), ExitCode::FAILURE);
+    }
+
+    #[test]
+    fn overrun_fails_the_step_and_skips_the_rest() {
+        let mut run = run_of(false);
+        let steps = vec![child("slow", "sleep 60"), child("next", "exit 0")];
+        assert!(!run.tier("check", Duration::from_secs(1), Plan::Steps(steps)));
+        assert_eq!(run.counts(), (0, 1, 1));
+        assert_eq!(run.rows[0].step, "slow");
+        assert!(run.rows[0].to_string().contains("time was up"), "{}", run.rows[0]);
+    }
+
+    #[test]
+    fn tier_without_cases_is_no_failure_and_no_pass() {
+        let mut run = run_of(true);
+        assert!(run.tier("guest", LONG, Plan::NoCases("no cases exist yet")));
+        assert_eq!(run.counts(), (0, 0, 1));
+        assert!(run.rows[0].to_string().contains("does not count as passed"), "{}", run.rows[0]);
+        assert_eq!(run.close(), ExitCode::SUCCESS);
+    }
+
+    #[test]
+    fn missing_thing_fails_only_where_the_tier_must_run() {
+        for (must_run, counts) in [(true, (0, 1, 0)), (false, (0, 0, 1))] {
+            let mut run = run_of(must_run);
+            let passed = run.tier("root", LONG, Plan::Missing(vec!["user id 0".to_owned()]));
+            assert_eq!(passed, !must_run);
+            assert_eq!(run.counts(), counts);
+        }
+    }
+
+    #[test]
+    fn tool_left_out_is_skipped() {
+        let mut run = run_of(true);
+        let left_out = Work::LeftOut("not installed".to_owned());
+        let steps = vec![Step { name: "typos".to_owned(), work: left_out }];
+        assert!(run.tier("check", LONG, Plan::Steps(steps)));
+        assert_eq!(run.counts(), (0, 0, 1));
+    }
+
+    #[test]
+    fn times_and_commands_read_as_people_write_them() {
+        assert_eq!(Human(Duration::from_millis(1_240)).to_string(), "1.2 s");
+        assert_eq!(Human(Duration::from_secs(720)).to_string(), "12 min");
+        assert_eq!(Human(Duration::from_secs(61)).to_string(), "1 min 1 s");
+        let mut command = Command::new("/opt/rust/bin/cargo");
+        command.arg("doc").env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(CommandLine(&command).to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc");
+    }
+}

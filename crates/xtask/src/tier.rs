@@ -1,0 +1,327 @@
+//! The tiers, cheapest first, and the steps each is made of. Everything a tier runs is in this file; `run` runs it.
+//!
+//! A test chooses its tier by its name alone: an integration test `tests/root_*.rs` needs root and is declared with
+//! `required-features = ["root-tests"]`, so that a plain `cargo test` leaves it out; all others belong to `check`.
+//! Tidy sees to the declaration.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::leftovers::Leftovers;
+use crate::workspace::{ROOT_FEATURE, TestTarget, Workspace, cargo};
+use crate::{layering, tidy};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tier {
+    Check,
+    Root,
+    Guest,
+    K8s,
+    Soak,
+}
+
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Steps(Vec<Step>),
+    /// There is nothing to run yet.
+    NoCases(&'static str),
+    /// There is something to run, and this machine lacks what it needs: each named in words.
+    Missing(Vec<String>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: String,
+    pub(crate) work: Work,
+}
+
+pub(crate) enum Work {
+    /// A program, run in its own process group and killed when the tier's time is up.
+    Child(Command),
+    /// A quick check in this process.
+    Check(Box<dyn FnOnce() -> anyhow::Result<()>>),
+    /// An optional tool that is not here, and why.
+    LeftOut(String),
+}
+
+impl Tier {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Root => "root",
+            Self::Guest => "guest",
+            Self::K8s => "k8s",
+            Self::Soak => "soak",
+        }
+    }
+
+    /// The time that all steps together may take, compiling included.
+    pub(crate) fn cap(self) -> Duration {
+        let minutes = match self {
+            Self::Check | Self::Guest => 12,
+            Self::Root => 10,
+            Self::K8s => 20,
+            Self::Soak => 8 * 60,
+        };
+        Duration::from_secs(minutes * 60)
+    }
+
+    pub(crate) fn plan(self, workspace: &Workspace) -> anyhow::Result<Plan> {
+        match self {
+            Self::Check => Ok(Plan::Steps(check_steps(workspace))),
+            Self::Root => root_plan(workspace),
+            Self::Guest => Ok(Plan::NoCases("no cases exist yet that need a kernel of their own")),
+            Self::K8s => Ok(Plan::NoCases("no cases exist yet that need a Kubernetes cluster")),
+            Self::Soak => Ok(soak_plan(workspace)),
+        }
+    }
+}
+
+/// What needs no root, the quickest to fail first.
+fn check_steps(workspace: &Workspace) -> Vec<Step> {
+    let mut steps = vec![
+        child("fmt", cargo_with(&["fmt", "--all", "--check"])),
+        check("tidy", || tidy::check(&Workspace::load()?)),
+        check("layering", || layering::check(&Workspace::load()?)),
+        if_installed("typos", Command::new("typos"), &[]),
+        if_installed("deny", cargo_with(&["deny"]), &["check"]),
+        child("clippy", clippy(workspace)),
+    ];
+    if answers(&mut cargo_with(&["nextest"])) {
+        steps.push(child("test", cargo_with(&["nextest", "run", "--workspace"])));
+        // nextest does not run the examples in documentation.
+        steps.push(child("test-doc", cargo_with(&["test", "--workspace", "--doc"])));
+    } else {
+        steps.push(child("test", cargo_with(&["test", "--workspace"])));
+    }
+    // Cargo passes over a test whose feature is not enabled, without a word: each is asked for by name.
+    let with_feature = |test: &TestTarget| !test.needs_root() && !test.features.is_empty();
+    steps.extend(workspace.tests().filter(with_feature).map(|test| {
+        let features = test.qualified_features().collect::<Vec<_>>().join(",");
+        child(&format!("test {}", test.name), one_test(test.name, &features))
+    }));
+    let mut doc = cargo_with(&["doc", "--workspace", "--no-deps"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    steps.push(child("doc", doc));
+    steps
+}
+
+/// Lints the tests that need root as well, though `check` does not run them.
+fn clippy(workspace: &Workspace) -> Command {
+    let mut command = cargo_with(&["clippy", "--workspace", "--all-targets"]);
+    let features = root_features(workspace);
+    if !features.is_empty() {
+        command.args(["--features", &features]);
+    }
+    command.args(["--", "-D", "warnings"]);
+    command
+}
+
+/// The tests on loop devices, and at the end the check that they cleaned up.
+fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
+    let mut names: Vec<_> =
+        workspace.tests().filter(TestTarget::needs_root).map(|test| test.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return Ok(Plan::NoCases("no cases exist yet that need root"));
+    }
+    let missing = missing_for_root();
+    if !missing.is_empty() {
+        return Ok(Plan::Missing(missing));
+    }
+    let before = Leftovers::now()?;
+    println!("before: {before}");
+    let features = root_features(workspace);
+    let test = |name: &&str| {
+        let mut command = one_test(name, &features);
+        command.env("HOTBAY_ROOT_TESTS", "1");
+        child(name, command)
+    };
+    let mut steps: Vec<_> = names.iter().map(test).collect();
+    steps.push(check("leftovers", move || before.nothing_new()));
+    Ok(Plan::Steps(steps))
+}
+
+/// Hours of what `check` does within bounds.
+fn soak_plan(workspace: &Workspace) -> Plan {
+    let Some(model) = workspace.tests().find(|test| test.name == "model") else {
+        return Plan::NoCases("no model test exists yet");
+    };
+    let mut command = cargo_with(&["test", "--release", "--package", model.package]);
+    if !model.features.is_empty() {
+        command.args(["--features", &model.features.join(",")]);
+    }
+    command.args(["--test", "model", "--", "--nocapture"]).env("HOTBAY_MODEL_BOUNDS", "full");
+    Plan::Steps(vec![child("model", command)])
+}
+
+fn missing_for_root() -> Vec<String> {
+    let mut missing = Vec::new();
+    if !rustix::process::geteuid().is_root() {
+        missing.push("user id 0 (run as root)".to_owned());
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        missing.push("/dev/loop-control (loop devices)".to_owned());
+    }
+    if !on_path("blkid") {
+        missing.push("the program blkid (package util-linux)".to_owned());
+    }
+    missing
+}
+
+/// Enables the tests that need root, in every crate that has some.
+fn root_features(workspace: &Workspace) -> String {
+    let mut features: Vec<_> = workspace
+        .tests()
+        .filter(TestTarget::needs_root)
+        .flat_map(|test| test.qualified_features().collect::<Vec<_>>())
+        .filter(|feature| feature.ends_with(ROOT_FEATURE))
+        .collect();
+    features.sort();
+    features.dedup();
+    features.join(",")
+}
+
+/// One integration test by its name. The whole workspace is selected, so that dependencies are built with the same
+/// features as by `cargo test --workspace`, and are compiled once.
+fn one_test(name: &str, features: &str) -> Command {
+    cargo_with(&["test", "--workspace", "--features", features, "--test", name])
+}
+
+fn child(name: &str, command: Command) -> Step {
+    Step { name: name.to_owned(), work: Work::Child(command) }
+}
+
+fn check(name: &str, check: impl FnOnce() -> anyhow::Result<()> + 'static) -> Step {
+    Step { name: name.to_owned(), work: Work::Check(Box::new(check)) }
+}
+
+fn if_installed(name: &str, mut tool: Command, args: &[&str]) -> Step {
+    // Asked of a copy: the tool itself shall not get `--version` as an argument.
+    let mut probe = Command::new(tool.get_program());
+    probe.args(tool.get_args());
+    if answers(&mut probe) {
+        tool.args(args);
+        child(name, tool)
+    } else {
+        Step { name: name.to_owned(), work: Work::LeftOut("not installed".to_owned()) }
+    }
+}
+
+/// Whether a tool is there, by asking it for its version.
+fn answers(tool: &mut Command) -> bool {
+    tool.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    tool.status().is_ok_and(|status| status.success())
+}
+
+fn on_path(program: &str) -> bool {
+    // The folders for administration are searched as well: not every login has them in its path.
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .any(|folder| folder.join(program).is_file())
+}
+
+fn cargo_with(args: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(args);
+    command
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Child(command) => f.debug_tuple("Child").field(command).finish(),
+            Self::Check(_) => f.write_str("Check"),
+            Self::LeftOut(why) => f.debug_tuple("LeftOut").field(why).finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workspace(targets: &str) -> Workspace {
+        let json = format!(
+            r#"{{"workspace_root": "/src", "packages": [{{"name": "hotbay-host",
+                "manifest_path": "/src/crates/host/Cargo.toml", "dependencies": [],
+                "targets": [{targets}]}}]}}"#
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    fn target(name: &str, features: &str) -> String {
+        format!(
+            r#"{{"name": "{name}", "kind": ["test"], "src_path": "/src/crates/host/tests/{name}.rs",
+                "required-features": [{features}]}}"#
+        )
+    }
+
+    fn command_of<'a>(steps: &'a [Step], name: &str) -> &'a Command {
+        let step = steps.iter().find(|step| step.name == name);
+        match step.map(|step| &step.work) {
+            Some(Work::Child(command)) => command,
+            other => panic!("{name} is no program: {other:?}"),
+        }
+    }
+
+    fn has_args(command: &Command, args: &[&str]) -> bool {
+        let given: Vec<_> = command.get_args().collect();
+        given.windows(args.len()).any(|window| window == args)
+    }
+
+    #[test]
+    fn check_lints_root_tests_and_does_not_run_them() {
+        let workspace = workspace(&target("root_hang", r#""root-tests""#));
+        let steps = check_steps(&workspace);
+        let clippy = command_of(&steps, "clippy");
+        assert!(has_args(clippy, &["--features", "hotbay-host/root-tests"]), "{clippy:?}");
+        assert!(!steps.iter().any(|step| step.name.contains("root_hang")));
+    }
+
+    #[test]
+    fn check_runs_tests_behind_other_features() {
+        let workspace = workspace(&target("mutants", r#""mutations""#));
+        let steps = check_steps(&workspace);
+        let test = command_of(&steps, "test mutants");
+        assert!(has_args(test, &["--features", "hotbay-host/mutations"]), "{test:?}");
+        assert!(has_args(test, &["--test", "mutants"]), "{test:?}");
+    }
+
+    #[test]
+    fn root_without_cases_says_so() {
+        let plan = root_plan(&workspace(&target("ordinary", ""))).unwrap();
+        assert!(matches!(plan, Plan::NoCases(_)), "{plan:?}");
+    }
+
+    #[test]
+    fn root_names_what_is_missing_or_runs_each_case_and_looks_for_leftovers() {
+        let plan = root_plan(&workspace(&target("root_hang", r#""root-tests""#))).unwrap();
+        match plan {
+            Plan::Missing(missing) => assert!(!missing.is_empty()),
+            Plan::Steps(steps) => {
+                let test = command_of(&steps, "root_hang");
+                assert!(has_args(test, &["--test", "root_hang"]), "{test:?}");
+                assert_eq!(steps.last().map(|step| step.name.as_str()), Some("leftovers"));
+            }
+            Plan::NoCases(why) => panic!("{why}"),
+        }
+    }
+
+    #[test]
+    fn tool_that_is_not_there_is_left_out() {
+        let step = if_installed("spell", Command::new("no-such-program"), &[]);
+        assert!(matches!(step.work, Work::LeftOut(_)), "{step:?}");
+    }
+
+    #[test]
+    fn all_tiers_of_ci_fit_into_its_ninety_minutes() {
+        let tiers = [Tier::Check, Tier::Root, Tier::Guest, Tier::K8s];
+        let total: Duration = tiers.iter().map(|tier| tier.cap()).sum();
+        assert!(total < Duration::from_secs(90 * 60), "{total:?}");
+    }
+}

@@ -1,0 +1,41 @@
+# Shorthands for `cargo xtask`, which CONTRIBUTING.md describes. Nothing is done here that is not done there.
+
+# List the targets
+default:
+    @just --list
+
+# Everything that needs no root: format, house rules, layering, lints, tests, documentation
+check:
+    cargo xtask check
+
+# Tests on loop devices; needs root
+root:
+    cargo xtask root
+
+# Tests in a virtual machine
+guest:
+    cargo xtask guest
+
+# Tests on a real Kubernetes cluster
+k8s:
+    cargo xtask k8s
+
+# The model checker's full bounds and long simulations: hours
+soak:
+    cargo xtask soak
+
+# Set up this machine, then check and root
+test:
+    scripts/test
+
+# Set up this machine, then run the demo
+demo *args:
+    scripts/demo {{args}}
+
+# Only the house rules
+tidy:
+    cargo xtask tidy
+
+# Format the code
+fmt:
+    cargo fmt --all
