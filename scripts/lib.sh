@@ -67,8 +67,8 @@ use_rust() {
     version=$(rustc --version | cut -d ' ' -f 2)
     [ "$version" = "$wanted" ] || say "Rust $version is used; rust-toolchain.toml names $wanted"
     if [ -z "${CARGO_TARGET_DIR:-}" ]; then
-        # One folder per compiler and clone: two clones in one folder would take each other's results for their own.
-        place=$(pwd -P | sha256sum | cut -c 1-12)
+        # One folder per compiler and set of dependencies, outside the clone: a fresh clone builds only its own crates.
+        place=$(sha256sum Cargo.lock | cut -c 1-12)
         export CARGO_TARGET_DIR="${XDG_CACHE_HOME:-$HOME/.cache}/hotbay/target-$version-$place"
     fi
     say "Rust $version builds into $CARGO_TARGET_DIR"
