@@ -1,7 +1,7 @@
 //! Sessions with agents: the agent dials, registers, and from then on hears orders and sends answers.
 //!
-//! Each session is two tasks around the registry's actor: one that reads what the agent says, one that tonic drives to
-//! write what the actor put into the session's outbox. Either ending ends both, and the registry is told.
+//! Each session is one task: it hands what the agent says to the registry's actor, and what the actor put into the
+//! session's outbox to the agent. When either side gives up, the session ends and the other side hears of it.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use hotbay_core::ids::{DriveId, NodeId, SessionNumber};
 use hotbay_core::message::Registration;
 use hotbay_registry::{CallError, Registry, ToAgent};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
@@ -47,14 +48,12 @@ impl wire::agents_server::Agents for Sessions {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let who = admit(&request)?;
         let (outbox, told) = mpsc::channel(OUTBOX);
-        let (direct, refusals) = mpsc::channel(1);
+        let (to_wire, stream) = mpsc::channel(1);
         let number = self.registry.accept(outbox).await.map_err(unavailable)?;
         let session =
-            Session { registry: self.registry.clone(), fresh: self.fresh, number, direct, who };
-        tokio::spawn(session.run(request.into_inner()));
-        let told = ReceiverStream::new(told).map(|message| to_agent(&said(message)));
-        let all = told.merge(ReceiverStream::new(refusals)).map(Ok);
-        Ok(Response::new(Box::pin(all)))
+            Session { registry: self.registry.clone(), fresh: self.fresh, number, to_wire, who };
+        tokio::spawn(session.run(request.into_inner(), told));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream).map(Ok))))
     }
 }
 
@@ -62,8 +61,7 @@ struct Session {
     registry: Registry,
     fresh: fn() -> u128,
     number: SessionNumber,
-    /// For what the registry's actor does not say itself: that a registration is refused.
-    direct: mpsc::Sender<wire::RegistryMessage>,
+    to_wire: mpsc::Sender<wire::RegistryMessage>,
     who: String,
 }
 
@@ -71,26 +69,27 @@ struct Session {
 enum End {
     HungUp,
     Silent,
-    Refused { reason: String, message: String },
+    /// The registry has given the session up.
+    Dropped,
+    Refused {
+        reason: String,
+        message: String,
+    },
     Stopped,
 }
 
 impl Session {
-    async fn run(self, mut inbound: Streaming<wire::AgentMessage>) {
-        let end = self.listen(&mut inbound).await;
-        match end {
-            End::HungUp => tracing::debug!(session = self.number.get(), "the agent hung up"),
-            End::Silent => {
-                tracing::warn!(
-                    session = self.number.get(),
-                    "no word from the agent for {SILENCE:?}"
-                );
-            }
+    async fn run(self, inbound: Streaming<wire::AgentMessage>, told: mpsc::Receiver<ToAgent>) {
+        let session = self.number.get();
+        match self.converse(inbound, told).await {
+            End::HungUp => tracing::debug!(session, "the agent hung up"),
+            End::Silent => tracing::warn!(session, "no word from the agent for {SILENCE:?}"),
+            End::Dropped => tracing::info!(session, "the session is given up"),
             End::Refused { reason, message } => {
-                tracing::warn!(session = self.number.get(), who = self.who, "{message}");
+                tracing::warn!(session, who = self.who, "{message}");
                 let refused = FromRegistry::RegistrationRefused { reason, message };
                 // The agent may be gone; then nobody needs the words.
-                self.direct.send(to_agent(&refused)).await.unwrap_or_default();
+                drop(self.to_wire.send_timeout(to_agent(&refused), SILENCE).await);
             }
             End::Stopped => {}
         }
@@ -98,40 +97,55 @@ impl Session {
         self.registry.close(self.number).await.unwrap_or_default();
     }
 
-    async fn listen(&self, inbound: &mut Streaming<wire::AgentMessage>) -> End {
+    async fn converse(
+        &self,
+        mut inbound: Streaming<wire::AgentMessage>,
+        mut told: mpsc::Receiver<ToAgent>,
+    ) -> End {
+        let mut heard = Instant::now();
         loop {
-            let message = match tokio::time::timeout(SILENCE, inbound.message()).await {
-                Err(_) => return End::Silent,
-                Ok(Err(_) | Ok(None)) => return End::HungUp,
-                Ok(Ok(Some(message))) => message,
-            };
-            let handled = match from_agent(message) {
-                Ok(message) => self.handle(message).await,
-                Err(malformed) => {
-                    let reason = "Malformed".to_owned();
-                    return End::Refused { reason, message: malformed.to_string() };
+            tokio::select! {
+                message = inbound.message() => {
+                    let Ok(Some(message)) = message else { return End::HungUp };
+                    heard = Instant::now();
+                    if let Err(end) = self.listen(message).await {
+                        return end;
+                    }
                 }
-            };
-            match handled {
-                Ok(()) => {}
-                Err(CallError::Stopped) => return End::Stopped,
-                Err(
-                    error @ (CallError::Refused(Refused::Registration(_))
-                    | CallError::StoreFailing { .. }),
-                ) => {
-                    return End::Refused {
-                        reason: reason(&error).to_owned(),
-                        message: error.to_string(),
-                    };
+                message = told.recv() => {
+                    let Some(message) = message else { return End::Dropped };
+                    let message = to_agent(&said(message));
+                    if self.to_wire.send_timeout(message, SILENCE).await.is_err() {
+                        return End::Silent;
+                    }
                 }
-                Err(CallError::Refused(Refused::OldSession)) => {
-                    let message = "a newer session of this node is registered".to_owned();
-                    return End::Refused { reason: "OldSession".to_owned(), message };
-                }
-                Err(CallError::Refused(refused)) => {
-                    // A late answer: it was true once, and does not count now.
-                    tracing::debug!(session = self.number.get(), "not counted: {refused}");
-                }
+                () = tokio::time::sleep_until(heard + SILENCE) => return End::Silent,
+            }
+        }
+    }
+
+    async fn listen(&self, message: wire::AgentMessage) -> Result<(), End> {
+        let message = from_agent(message).map_err(|malformed| End::Refused {
+            reason: "Malformed".to_owned(),
+            message: malformed.to_string(),
+        })?;
+        match self.handle(message).await {
+            Ok(()) => Ok(()),
+            Err(CallError::Stopped) => Err(End::Stopped),
+            Err(CallError::Refused(Refused::OldSession)) => Err(End::Refused {
+                reason: "OldSession".to_owned(),
+                message: "a newer session of this node is registered".to_owned(),
+            }),
+            Err(
+                error @ (CallError::Refused(Refused::Registration(_))
+                | CallError::StoreFailing { .. }),
+            ) => {
+                Err(End::Refused { reason: reason(&error).to_owned(), message: error.to_string() })
+            }
+            Err(CallError::Refused(refused)) => {
+                // A late answer: it was true once, and does not count now.
+                tracing::debug!(session = self.number.get(), "not counted: {refused}");
+                Ok(())
             }
         }
     }

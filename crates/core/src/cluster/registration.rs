@@ -108,6 +108,10 @@ impl Cluster {
         if let Some(theirs) = registration.cluster.filter(|cluster| *cluster != self.id()) {
             return Err(RegistrationRefused::ForeignCluster { node: name.clone(), theirs }.into());
         }
+        let speaks_for = self.sessions.get(&session);
+        if speaks_for.is_some() && speaks_for != self.node_by_name.get(name) {
+            return Err(Refused::OldSession);
+        }
         let duplicate = || RegistrationRefused::DuplicateNode { node: name.clone() };
         let Some(node) = self.node_by_name.get(name).map(|id| &self.nodes[id]) else {
             // A node that was told an id under another name must not take a second one.
