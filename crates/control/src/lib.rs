@@ -2,6 +2,7 @@
 //!
 //! - [`sessions`]: the agents' side, one two-way stream each.
 //! - [`actions`]: what infrastructure automation asks for.
+//! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
 //! - [`peer`]: who is at the other end of the socket.
 //!
@@ -9,12 +10,14 @@
 
 mod actions;
 mod peer;
+mod repair;
 mod sessions;
 mod view;
 
 use hotbay_api::MESSAGE_LIMIT_BYTES;
 use hotbay_api::agent::agents_server::AgentsServer;
 use hotbay_api::cms::cms_server::CmsServer;
+use hotbay_api::cms::repair_server::RepairServer;
 use hotbay_api::cms::view_server::ViewServer;
 use hotbay_registry::Registry;
 use tokio::net::UnixListener;
@@ -33,11 +36,13 @@ pub async fn serve(
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let cms = CmsServer::new(actions::Actions::new(registry.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES);
+    let repair = RepairServer::new(repair::Repairs::new(registry.clone(), fresh));
     let view =
         ViewServer::new(view::Views::new(registry)).max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     Server::builder()
         .add_service(agents)
         .add_service(cms)
+        .add_service(repair)
         .add_service(view)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
         .await

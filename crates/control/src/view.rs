@@ -203,7 +203,8 @@ fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         conditions.push(Condition {
             kind: "RegistryRewound".to_owned(),
             message: format!(
-                "the node knows newer orders than this registry ({} differences); it gets no orders",
+                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup or \
+                 a copy; it gets no orders; hotbay registry adopt shows the differences",
                 known.rewound.len()
             ),
         });

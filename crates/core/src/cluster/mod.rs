@@ -5,6 +5,7 @@
 //! same with 5 nodes and with 5,000.
 
 mod actions;
+mod adopt;
 mod confirm;
 mod find;
 mod life;
@@ -14,6 +15,7 @@ mod registration;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use adopt::Heard;
 pub use find::Unmet;
 pub use life::State;
 pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
@@ -54,6 +56,10 @@ pub enum Event {
         asked_by: String,
         dry_run: bool,
     },
+    /// A person lets the registry learn from nodes that know more. `term` is freshly drawn.
+    Adopt {
+        term: TermId,
+    },
     /// A volume is placed on a drive.
     Place {
         volume: VolumeId,
@@ -80,6 +86,8 @@ pub struct Effects {
     pub orders: Vec<(SessionNumber, Order)>,
     pub reply: Reply,
     pub notices: Vec<Notice>,
+    /// Every session is over: agents must register anew.
+    pub sessions_end: bool,
 }
 
 /// What the one who brought the event hears.
@@ -89,6 +97,7 @@ pub enum Reply {
     Nothing,
     Registered(Box<Registered>),
     Acted(Vec<Outcome>),
+    Adopted,
 }
 
 /// Why an event is not taken. Nothing has changed.
@@ -125,6 +134,8 @@ pub struct Cluster {
     /// Every fact of evidence, to the drives that have it.
     drives_by_fact: BTreeMap<String, BTreeSet<DriveId>>,
     drive_by_name: BTreeMap<String, DriveId>,
+    /// What nodes said that know more than this registry; by name, because it may not know them at all.
+    heard: BTreeMap<NodeName, Heard>,
 }
 
 /// A node: its record, and what is known of it since this registry started.
@@ -201,6 +212,7 @@ impl Cluster {
             node_by_name: BTreeMap::new(),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
+            heard: BTreeMap::new(),
         };
         for record in nodes {
             this.insert_node(record);
@@ -231,6 +243,7 @@ impl Cluster {
             Event::Act { actions, asked_by, dry_run } => {
                 Ok(self.act(&actions, &asked_by, dry_run, now_ms))
             }
+            Event::Adopt { term } => Ok(self.adopt(term, now_ms)),
             Event::Place { volume, drive } => self.place(volume, drive),
             Event::Free { volume, drive } => self.free(volume, drive),
         }
@@ -287,6 +300,7 @@ impl Cluster {
             node_by_name: BTreeMap::new(),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
+            heard: BTreeMap::new(),
         }
     }
 

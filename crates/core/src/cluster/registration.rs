@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use thiserror::Error;
 
+use super::adopt::Heard;
 use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
 use super::{Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
@@ -63,9 +64,11 @@ impl Cluster {
             node.rewound.clone_from(&differences);
         }
         if !differences.is_empty() {
+            self.remember(&registration, differences.clone());
             let node = registration.name;
             return Err(RegistrationRefused::RegistryRewound { node, differences }.into());
         }
+        self.heard.remove(&registration.name);
         let Registration { name, machine, incarnation, record, drives, devices, .. } = registration;
         let mut effects = Effects::default();
         let id = known.unwrap_or(fresh.node);
@@ -172,6 +175,19 @@ impl Cluster {
             }
         }
         differences
+    }
+
+    /// Keeps what a node said that knows more, for the person who decides.
+    fn remember(&mut self, registration: &Registration, differences: Vec<Difference>) {
+        let newest = |report: &DriveReport| {
+            report.newest().map(|(generation, goal)| (report.drive, generation, goal))
+        };
+        let heard = Heard {
+            differences,
+            newest_term: registration.newest_term,
+            drives: registration.drives.iter().filter_map(newest).collect(),
+        };
+        self.heard.insert(registration.name.clone(), heard);
     }
 
     /// Makes the record of a drive again that the registry lost and the drive's label still names.

@@ -197,8 +197,15 @@ impl Registry {
     ) -> Result<Vec<Outcome>, CallError> {
         match self.apply(Event::Act { actions, asked_by, dry_run }, None).await? {
             Reply::Acted(outcomes) => Ok(outcomes),
-            Reply::Nothing | Reply::Registered(_) => unreachable!("actions are answered as such"),
+            Reply::Nothing | Reply::Registered(_) | Reply::Adopted => {
+                unreachable!("actions are answered as such")
+            }
         }
+    }
+
+    /// Takes over what nodes know that this registry has forgotten. Every agent registers anew.
+    pub async fn adopt(&self, term: TermId) -> Result<(), CallError> {
+        self.apply(Event::Adopt { term }, None).await.map(drop)
     }
 
     /// Looks at the state. What is seen is durable when it is returned.

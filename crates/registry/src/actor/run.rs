@@ -132,9 +132,11 @@ impl Actor {
                 self.sessions.remove(session);
                 None
             }
-            Event::Answer { .. } | Event::Act { .. } | Event::Place { .. } | Event::Free { .. } => {
-                None
-            }
+            Event::Answer { .. }
+            | Event::Act { .. }
+            | Event::Adopt { .. }
+            | Event::Place { .. }
+            | Event::Free { .. } => None,
         };
         let about = match &event {
             Event::Answer { answer, .. } => Some(answer.drive),
@@ -142,6 +144,7 @@ impl Actor {
             | Event::Devices { .. }
             | Event::SessionClosed(_)
             | Event::Act { .. }
+            | Event::Adopt { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
         };
@@ -169,7 +172,10 @@ impl Actor {
         report: Option<u64>,
         reply: ReplyTo,
     ) {
-        let Effects { writes, orders, reply: result, notices } = effects;
+        let Effects { writes, orders, reply: result, notices, sessions_end } = effects;
+        if sessions_end {
+            self.sessions.clear();
+        }
         if !writes.is_empty() {
             let gate = &mut self.gate;
             let batch = self
@@ -284,7 +290,9 @@ impl Actor {
 /// is taken.
 fn promises(event: &Event) -> bool {
     match event {
-        Event::Register { .. } | Event::Place { .. } | Event::Free { .. } => true,
+        Event::Register { .. } | Event::Adopt { .. } | Event::Place { .. } | Event::Free { .. } => {
+            true
+        }
         Event::Act { dry_run, .. } => !dry_run,
         Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,
     }

@@ -1,0 +1,215 @@
+//! The way out of `RegistryRewound`: a person lets the registry learn from the nodes what it has forgotten.
+//!
+//! Goals are taken from the agents' records, generations start above all that was heard, and so does the term that
+//! begins: the nodes' foreign terms are added to the registry's past, and from then on its orders are the newest.
+
+use super::records::Write;
+use super::registration::Difference;
+use super::{Cluster, Contact, Effects, Notice, Reply, State};
+use crate::ids::{DriveId, NodeName, TermId};
+use crate::order::{Generation, Goal, Term};
+
+/// What a node said that knows more than this registry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Heard {
+    pub differences: Vec<Difference>,
+    pub(super) newest_term: Option<Term>,
+    pub(super) drives: Vec<(DriveId, Generation, Goal)>,
+}
+
+impl Cluster {
+    /// Every node that knows more than this registry, with what it knows.
+    pub fn rewound_nodes(&self) -> impl Iterator<Item = (&NodeName, &[Difference])> {
+        self.heard.iter().map(|(name, heard)| (name, heard.differences.as_slice()))
+    }
+
+    /// Takes over what the rewound nodes know. Every session ends, because a new term begins.
+    pub(super) fn adopt(&mut self, term: TermId, now_ms: u64) -> Effects {
+        let mut effects = Effects { reply: Reply::Adopted, ..Effects::default() };
+        let heard = std::mem::take(&mut self.heard);
+        if heard.is_empty() {
+            return effects;
+        }
+        let foreign = heard.values().filter_map(|heard| heard.newest_term);
+        for foreign in foreign {
+            if !self.registry.terms.contains(&foreign) {
+                self.registry.terms.push(foreign);
+            }
+        }
+        let highest = self.registry.terms.iter().max_by_key(|term| term.number);
+        let next = highest.map_or(Term::first(term), |highest| highest.succeeded_by(term));
+        self.registry.terms.push(next);
+        effects.writes.push(Write::Registry(self.registry.clone()));
+        for (drive, generation, goal) in heard.values().flat_map(|heard| heard.drives.clone()) {
+            self.adopt_drive(drive, generation, goal, now_ms, &mut effects);
+        }
+        for name in heard.keys() {
+            let text = format!("What {name} knows was adopted; the registry goes on above it.");
+            effects.notices.push(Notice { warning: true, text });
+        }
+        self.end_all_sessions();
+        effects.sessions_end = true;
+        effects
+    }
+
+    fn adopt_drive(
+        &mut self,
+        id: DriveId,
+        theirs: Generation,
+        goal: Goal,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
+        // One that is not known here is made again from its label when its node registers.
+        let Some(drive) = self.drives.get(&id) else { return };
+        let ours = drive.record.generation;
+        let known = ours > theirs || (ours == theirs && drive.record.state.goal() == goal);
+        if known {
+            return;
+        }
+        self.change_drive(id, effects, |record| {
+            record.generation = theirs.next();
+            record.removal_wanted = false;
+            record.since_ms = now_ms;
+            record.state = match goal {
+                Goal::Attach => State::Attaching,
+                // It was closed on an order, so nothing was left on it then.
+                Goal::Detach => {
+                    record.volumes.clear();
+                    State::Closing
+                }
+            };
+        });
+    }
+
+    fn end_all_sessions(&mut self) {
+        self.sessions.clear();
+        for node in self.nodes.values_mut() {
+            node.session = None;
+            node.rewound.clear();
+        }
+        for drive in self.drives.values_mut() {
+            drive.contact = Contact::Silent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{Agent, Event as AgentEvent, RecordFound};
+    use crate::cluster::{Event, FreshIds, Records, Refused, RegistrationRefused};
+    use crate::cms::{Action, Target};
+    use crate::device::{DeviceKind, Media, Observed};
+    use crate::evidence::Evidence;
+    use crate::ids::{ClusterId, Incarnation, MachineId, NodeId, SessionNumber};
+    use crate::message::{Registered, Registration};
+    use crate::rules::Rules;
+
+    const DRIVE: DriveId = DriveId::from_bits(7);
+
+    fn lead(records: Records, term: u128) -> (Cluster, Vec<Write>) {
+        let (cluster, id) = (ClusterId::from_bits(1), TermId::from_bits(term));
+        Cluster::lead(Rules::default(), records, cluster, id)
+    }
+
+    /// Applies writes to what a store holds.
+    fn store(records: &mut Records, writes: Vec<Write>) {
+        for write in writes {
+            match write {
+                Write::Registry(record) => records.registry = Some(record),
+                Write::Node(record) => records.nodes = vec![record],
+                Write::Drive(record) => records.drives = vec![*record],
+            }
+        }
+    }
+
+    fn device() -> Observed {
+        Observed {
+            evidence: Evidence { serial: Some("S1".into()), ..Evidence::default() },
+            path: "/dev/sdx".into(),
+            bay: None,
+            kind: DeviceKind::Block,
+            media: Media::Ssd,
+            size_bytes: 1 << 30,
+            block_bytes: 512,
+            label: None,
+            denied: vec![],
+        }
+    }
+
+    fn register(
+        cluster: &mut Cluster,
+        session: u64,
+        registration: Registration,
+    ) -> Result<Effects, Refused> {
+        let fresh = FreshIds { node: NodeId::from_bits(9), drives: vec![DRIVE] };
+        let session = SessionNumber::from_number(session);
+        cluster.apply(Event::Register { session, registration, fresh }, 0)
+    }
+
+    fn registered(effects: &Effects) -> Registered {
+        match &effects.reply {
+            Reply::Registered(registered) => *registered.clone(),
+            Reply::Nothing | Reply::Acted(_) | Reply::Adopted => panic!("not registered"),
+        }
+    }
+
+    fn says(agent: &Agent) -> Registration {
+        agent.registration("node-a".parse().unwrap(), MachineId::from_bits(3))
+    }
+
+    /// A backup from before a drive was added is restored: the registry is stopped, until it adopts what the node
+    /// knows, and then goes on above it with the drive as the node has it.
+    #[test]
+    fn a_restored_registry_goes_on_above_what_it_has_forgotten() {
+        let mut disk = Records::default();
+        let (mut cluster, writes) = lead(Records::default(), 1);
+        store(&mut disk, writes);
+        let (mut agent, _) = Agent::start(
+            Rules::default(),
+            Incarnation::from_bits(5),
+            RecordFound::Absent(None),
+            vec![device()],
+        );
+        let effects = register(&mut cluster, 1, says(&agent)).unwrap();
+        agent.step(AgentEvent::Registered(registered(&effects)));
+        store(&mut disk, effects.writes);
+        let backup = disk.clone();
+        let target = Target { host: None, device: "S1".into() };
+        let actions = vec![Action::AddDevice(target)];
+        let act = Event::Act { actions, asked_by: String::new(), dry_run: false };
+        let effects = cluster.apply(act, 0).unwrap();
+        let (_, order) = effects.orders[0].clone();
+        agent.step(AgentEvent::Order(order));
+        agent.step(AgentEvent::SessionLost);
+
+        let (mut restored, _) = lead(backup, 2);
+        let refused = register(&mut restored, 1, says(&agent)).unwrap_err();
+        let Refused::Registration(RegistrationRefused::RegistryRewound { differences, .. }) =
+            refused
+        else {
+            panic!("{refused:?}")
+        };
+        assert_eq!(differences.len(), 1, "the generation: {differences:?}");
+        let effects = restored.apply(Event::Adopt { term: TermId::from_bits(8) }, 0).unwrap();
+        assert!(effects.sessions_end);
+        assert_eq!(restored.term().number, 3, "above both terms");
+        let effects = register(&mut restored, 2, says(&agent)).unwrap();
+        let answer = registered(&effects);
+        let allowed = answer.allowed[0].ordered;
+        assert_eq!(allowed.stamp.generation, Generation::from_number(2), "above what the node saw");
+        assert_eq!(agent.record().drives[&DRIVE].seen.stamp.generation.get(), 1);
+        agent.step(AgentEvent::Registered(answer));
+        assert_eq!(agent.in_force(DRIVE), Some(allowed));
+    }
+
+    #[test]
+    fn with_nothing_heard_nothing_is_adopted() {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        let before = cluster.clone();
+        let effects = cluster.apply(Event::Adopt { term: TermId::from_bits(8) }, 0).unwrap();
+        assert!(effects.writes.is_empty() && !effects.sessions_end);
+        assert_eq!(cluster, before);
+    }
+}
