@@ -1,0 +1,343 @@
+//! The command line: every command, option and help text of `hotbay`. `main` parses it.
+//!
+//! The help of the program as a whole is written by hand, so that it fits one screen and is grouped by what people come
+//! for. A test keeps it in step with the commands.
+
+use std::io::Write;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::run::RunCommand;
+use crate::store::StoreCommand;
+
+const HELP: &str = "\
+Hotbay: block storage for bare metal. Drives in and out of operation, by name.
+
+Usage: hotbay [--api PATH] COMMAND
+
+Run:
+  up           Run Hotbay on this machine, with its real drives
+  demo         See Hotbay at work, on drives that are files in a folder
+Look:
+  get          Show drives or nodes, and why one is not as wished
+Act:
+  drive        Put drives into operation, or take them out: add, remove
+  host         The same for all drives of a host: add, remove
+Repair:
+  store        Look after the registry's records: check
+Shell:
+  completions  Print completions for bash, zsh or fish
+
+  --api PATH   The registry's socket. If left out: $HOTBAY_API, else
+               ./hotbay-demo/api.sock, else api.sock in the runtime directory
+  -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not yet: try again, 4 no such
+drive or host, 5 refused. The worst of them if several things were asked for.
+";
+
+const GET_EXAMPLES: &str = "\
+Examples:
+  hotbay get drives                    what there is, and why it is not in use
+  hotbay get nodes -o json             the same objects that the API has";
+
+const GET_DRIVES_EXAMPLES: &str = "\
+Examples:
+  hotbay get drives --usable           what can be added
+  hotbay get drives node-a:bay-0 -o yaml
+                                       everything about one drive";
+
+const GET_NODES_EXAMPLES: &str = "\
+Examples:
+  hotbay get nodes --watch             follow what changes
+  hotbay get nodes node-a -o json      everything about one node";
+
+const DRIVE_EXAMPLES: &str = "\
+Examples:
+  hotbay drive add node-a:bay-0 --wait
+  hotbay drive remove S3X1A9 --wait    by its serial number";
+
+const DRIVE_ADD_EXAMPLES: &str = "\
+Examples:
+  hotbay drive add d-7f3a91c0 --wait   add it, and wait until it is open
+  hotbay drive add node-a:/dev/sdb node-b:bay-3 --dry-run";
+
+const DRIVE_REMOVE_EXAMPLES: &str = "\
+Exits with 0 only when the drive is closed and that is proved; with 3 while it is not yet.
+
+Examples:
+  hotbay drive remove S3X1A9 --wait    by its serial number
+  hotbay drive remove node-a:bay-0 --wait --timeout 30m";
+
+const HOST_EXAMPLES: &str = "\
+Examples:
+  hotbay host add node-a --wait
+  hotbay host remove node-a --dry-run  what would be closed, and what is in the way";
+
+const HOST_ADD_EXAMPLES: &str = "\
+Examples:
+  hotbay host add node-a --wait        all of its drives that can be added
+  hotbay host add node-a --with-removed";
+
+const HOST_REMOVE_EXAMPLES: &str = "\
+Exits with 0 only when every drive is closed and that is proved; with 3 while one is not yet.
+
+Examples:
+  hotbay host remove node-a --wait
+  hotbay host remove node-a node-b --dry-run";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  source <(hotbay completions bash)
+  hotbay completions fish > ~/.config/fish/completions/hotbay.fish";
+
+#[derive(Debug, Parser)]
+#[command(name = "hotbay", version, about, override_help = HELP, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// The registry's Unix socket
+    #[arg(long, global = true, env = "HOTBAY_API", value_name = "PATH", hide_env_values = true)]
+    pub(crate) api: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    #[command(flatten)]
+    Run(RunCommand),
+    #[command(flatten)]
+    Client(ClientCommand),
+    /// Looks after the registry's records
+    #[command(after_help = crate::store::EXAMPLES)]
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+    /// Prints completions for a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions { shell: Shell },
+}
+
+/// Commands that ask a registry.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClientCommand {
+    /// Shows drives or nodes, and why one is not as wished
+    #[command(after_help = GET_EXAMPLES)]
+    Get(GetArgs),
+    /// Puts drives into operation, or takes them out
+    #[command(after_help = DRIVE_EXAMPLES)]
+    Drive {
+        #[command(subcommand)]
+        command: DriveCommand,
+    },
+    /// Puts all drives of a host into operation, or takes them out
+    #[command(after_help = HOST_EXAMPLES)]
+    Host {
+        #[command(subcommand)]
+        command: HostCommand,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArgs {
+    #[command(subcommand)]
+    pub(crate) what: What,
+    /// How to print it. json and yaml are the API's own objects, with sizes in bytes and times in Unix milliseconds
+    #[arg(short, long, global = true, value_name = "FORMAT")]
+    pub(crate) output: Option<Format>,
+    /// Go on and show every change: repainted on a terminal, one line per change otherwise
+    #[arg(short, long, global = true)]
+    pub(crate) watch: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum What {
+    /// The drives of all nodes, or those named
+    #[command(visible_alias = "drive", alias = "dr", after_help = GET_DRIVES_EXAMPLES)]
+    Drives {
+        /// A drive's name, serial number or id, or node:/dev/x, or node:bay-0
+        #[arg(value_name = "DRIVE")]
+        names: Vec<String>,
+        /// Only drives that can be added: present, not in operation, and nothing on them that is not ours
+        #[arg(long)]
+        usable: bool,
+    },
+    /// The machines with an agent, or those named
+    #[command(visible_alias = "node", alias = "no", after_help = GET_NODES_EXAMPLES)]
+    Nodes {
+        #[arg(value_name = "NODE")]
+        names: Vec<String>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// More columns, nothing cut
+    Wide,
+    Json,
+    Yaml,
+    /// Names alone, one per line
+    Name,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DriveCommand {
+    /// Puts drives into operation
+    #[command(after_help = DRIVE_ADD_EXAMPLES)]
+    Add(DriveArgs),
+    /// Takes drives out of operation
+    #[command(after_help = DRIVE_REMOVE_EXAMPLES)]
+    Remove(DriveArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DriveArgs {
+    /// A drive's name, serial number or id, or node:/dev/x, or node:bay-0
+    #[arg(value_name = "DRIVE", required = true)]
+    pub(crate) targets: Vec<String>,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    /// Puts all drives of a host that can be added into operation
+    #[command(after_help = HOST_ADD_EXAMPLES)]
+    Add {
+        #[arg(value_name = "HOST", required = true)]
+        hosts: Vec<String>,
+        /// Also the drives that were removed on their own
+        #[arg(long)]
+        with_removed: bool,
+        #[command(flatten)]
+        how: HowArgs,
+    },
+    /// Takes all drives of a host out of operation
+    #[command(after_help = HOST_REMOVE_EXAMPLES)]
+    Remove {
+        #[arg(value_name = "HOST", required = true)]
+        hosts: Vec<String>,
+        #[command(flatten)]
+        how: HowArgs,
+    },
+}
+
+/// How an action is taken.
+#[derive(Debug, Args)]
+pub(crate) struct HowArgs {
+    /// Wait until it is done. Ctrl-C stops waiting, not the action
+    #[arg(long, conflicts_with = "dry_run")]
+    pub(crate) wait: bool,
+    /// How long to wait, such as 90s, 5m or 1h; 0 is as long as it takes
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_time, requires = "wait")]
+    pub(crate) timeout: Duration,
+    /// Say what would happen, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+impl HowArgs {
+    /// The limit of the wait; `None` is none.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        Some(self.timeout).filter(|limit| !limit.is_zero())
+    }
+}
+
+/// The shells that completions are made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+/// Prints completions. A reader that hangs up has seen enough.
+pub(crate) fn print_completions(shell: Shell) {
+    let generator = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    clap_complete::generate(generator, &mut Cli::command(), "hotbay", &mut script);
+    std::io::stdout().write_all(&script).unwrap_or_default();
+}
+
+/// Reads a number with its unit.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    const EXPECTED: &str = "a number with a unit is expected: 500ms, 90s, 5m or 1h";
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(EXPECTED)?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: u64 = number.parse().map_err(|_| EXPECTED)?;
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(EXPECTED.to_owned()),
+    };
+    // A year is longer than anybody waits, and far from where clocks overflow.
+    let limit_ms = 365 * 24 * 3_600_000;
+    let time_ms = number.checked_mul(unit_ms).filter(|ms| *ms <= limit_ms);
+    time_ms.map(Duration::from_millis).ok_or_else(|| "longer than a year".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_fits_one_screen() {
+        assert!(HELP.lines().count() <= 24, "{} lines", HELP.lines().count());
+        assert_eq!(HELP.lines().find(|line| line.chars().count() > 80), None);
+    }
+
+    #[test]
+    fn the_help_lists_every_command_that_is_not_hidden() {
+        for command in Cli::command().get_subcommands() {
+            let listed = HELP.lines().any(|line| {
+                line.strip_prefix("  ").is_some_and(|line| {
+                    line.split_whitespace().next() == Some(command.get_name())
+                        && line.contains("  ")
+                })
+            });
+            assert_eq!(listed, !command.is_hide_set(), "{}", command.get_name());
+        }
+    }
+
+    /// Commands that run and stay have their help beside their code.
+    #[test]
+    fn the_help_of_every_client_command_ends_with_two_examples() {
+        fn check(command: &clap::Command) {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.split("Examples:\n").nth(1).unwrap_or_default();
+            let count = examples.lines().filter(|line| line.contains("hotbay ")).count();
+            assert_eq!(count, 2, "{}: {help:?}", command.get_name());
+            command.get_subcommands().for_each(check);
+        }
+        let cli = Cli::command();
+        for name in ["get", "drive", "host", "store", "completions"] {
+            check(cli.find_subcommand(name).expect("a command of that name"));
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(parse_time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse_time("0"), Ok(Duration::ZERO));
+        for bad in ["", "5", "m", "5 m", "-5s", "5d", "1e9s", "99999999999999999999s", "9000000h"] {
+            assert!(parse_time(bad).is_err(), "{bad:?} was taken");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! `hotbay drive` and `hotbay host`: one call for all targets, a result for each, and on request a wait.
+
+use std::time::{Duration, Instant};
+
+use hotbay_api::cms::{Action, ActionResult, ActionType};
+use hotbay_api::kinds::Drive;
+use hotbay_core::cms::Code;
+
+use super::answer::{self, States};
+use super::api::{Api, FOLLOWED_BY_NAME, Kind};
+use super::error::ClientError;
+use super::exit::Exit;
+use super::screen::Screen;
+use super::wait::{Job, Wait};
+use super::{rows, suggest};
+use crate::cli::{DriveArgs, HowArgs};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Add,
+    Remove,
+}
+
+/// What was asked for on the command line.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) verb: Verb,
+    /// The targets are hosts, not drives.
+    pub(crate) hosts: bool,
+    pub(crate) targets: Vec<String>,
+    pub(crate) with_removed: bool,
+    pub(crate) wait: bool,
+    pub(crate) limit: Option<Duration>,
+    pub(crate) dry_run: bool,
+}
+
+impl Asked {
+    pub(crate) fn of_drives(verb: Verb, args: DriveArgs) -> Self {
+        let DriveArgs { targets, how } = args;
+        Self::new(verb, false, targets, false, how)
+    }
+
+    pub(crate) fn of_hosts(
+        verb: Verb,
+        hosts: Vec<String>,
+        with_removed: bool,
+        how: HowArgs,
+    ) -> Self {
+        Self::new(verb, true, hosts, with_removed, how)
+    }
+
+    fn new(
+        verb: Verb,
+        hosts: bool,
+        targets: Vec<String>,
+        with_removed: bool,
+        how: HowArgs,
+    ) -> Self {
+        let limit = how.limit();
+        let HowArgs { wait, dry_run, timeout: _ } = how;
+        Self { verb, hosts, targets, with_removed, wait, limit, dry_run }
+    }
+
+    fn action(&self, target: &str) -> Action {
+        let kind = match (self.verb, self.hosts) {
+            (Verb::Add, false) => ActionType::AddDevice,
+            (Verb::Add, true) => ActionType::AddHost,
+            (Verb::Remove, false) => ActionType::RemoveDevice,
+            (Verb::Remove, true) => ActionType::RemoveHost,
+        };
+        let (host, device) = if self.hosts { (target, "") } else { ("", target) };
+        Action {
+            r#type: kind.into(),
+            host: host.to_owned(),
+            device: device.to_owned(),
+            with_removed: self.with_removed,
+        }
+    }
+
+    /// What is left to wait for after an answer.
+    fn job(&self, target: &str, result: &ActionResult) -> Option<Job> {
+        let waits = |result: &ActionResult| match (self.verb, answer::code(result)) {
+            (Verb::Add, Some(Code::Ok | Code::Already)) => !answer::left_out(result),
+            (Verb::Remove, code) => code == Some(Code::TryAgain),
+            (Verb::Add, _) => false,
+        };
+        let of_host = result.drives.iter().filter(|result| waits(result));
+        let own = Some(result).filter(|result| waits(result));
+        let drives: Vec<_> =
+            own.into_iter().chain(of_host).filter_map(|r| r.drive.clone()).collect();
+        // A drive that was named by its place may make way for another one there: from now on its name counts.
+        let subject = match &result.drive {
+            Some(drive) => drive.name.clone(),
+            None => target.to_owned(),
+        };
+        (!drives.is_empty()).then(|| Job {
+            action: self.action(&subject),
+            subject,
+            drives: drives.into_iter().map(|drive| drive.name).collect(),
+        })
+    }
+}
+
+pub(crate) async fn run(api: &Api, screen: &mut Screen, asked: Asked) -> Result<Exit, ClientError> {
+    let began = Instant::now();
+    let actions = asked.targets.iter().map(|target| asked.action(target)).collect();
+    let results = api.act(actions, asked.dry_run).await?;
+    let states = states(api, &results).await;
+    let mut exit = Exit::Done;
+    let mut jobs = Vec::new();
+    let mut retry_after = Duration::ZERO;
+    for (target, result) in asked.targets.iter().zip(&results) {
+        let said = answer::said(&asked, target, result, &states);
+        let job = asked.job(target, result).filter(|_| asked.wait);
+        if said.error {
+            let mut more = said.more;
+            if said.exit == Exit::NotFound {
+                let kind = if asked.hosts { Kind::StorageNode } else { Kind::Drive };
+                more.extend(suggest::next_steps(api, kind, target).await);
+            }
+            screen.error(&said.what, &more)?;
+        } else {
+            screen.line(&said.what)?;
+            for line in &said.more {
+                screen.line(&format!("  {line}"))?;
+            }
+        }
+        if let Some(job) = job {
+            jobs.push(job);
+            retry_after = retry_after.max(Duration::from_millis(result.retry_after_ms));
+        } else {
+            exit = exit.max(said.exit);
+        }
+    }
+    if asked.dry_run {
+        screen.line("dry run: nothing was changed")?;
+    }
+    if jobs.is_empty() {
+        return Ok(exit);
+    }
+    let wait = Wait::new(asked.verb, jobs, began, asked.limit);
+    Ok(wait.run(api, screen, retry_after).await?.max(exit))
+}
+
+/// The states of drives that were added before. Only for words: what cannot be told is left out.
+async fn states(api: &Api, results: &[ActionResult]) -> States {
+    let already = |result: &&ActionResult| answer::code(result) == Some(Code::Already);
+    let all = results.iter().chain(results.iter().flat_map(|result| &result.drives));
+    let names = all.filter(already).filter_map(|result| Some(result.drive.as_ref()?.name.clone()));
+    let mut states = States::new();
+    for name in names.take(FOLLOWED_BY_NAME) {
+        let objects = api.list(Kind::Drive, &name).await.unwrap_or_default();
+        if let Some(drive) = objects.first().and_then(|o| serde_json::from_str::<Drive>(o).ok()) {
+            states.insert(name, rows::state(&drive.status).to_owned());
+        }
+    }
+    states
+}

@@ -1,0 +1,96 @@
+//! Why a client command cannot go on: one sentence, what to do next, and the exit code.
+
+use std::io;
+use std::path::PathBuf;
+
+use hotbay_host::RuntimeDirError;
+use thiserror::Error;
+
+use super::exit::Exit;
+
+/// Why a command ends without a result.
+#[derive(Debug, Error)]
+pub(crate) enum ClientError {
+    #[error("no registry answers at {}: {}", socket.display(), why_unreachable(cause))]
+    Unreachable { socket: PathBuf, cause: io::Error },
+    #[error("the registry at {} does not answer (waited {waited_s} s)", socket.display())]
+    NoAnswer { socket: PathBuf, waited_s: u64 },
+    #[error("the connection to the registry at {} was lost", socket.display())]
+    Lost { socket: PathBuf },
+    /// The registry turned the call down, in its own words.
+    #[error("{message}")]
+    TurnedDown { exit: Exit, message: String },
+    #[error("the registry's answer cannot be read")]
+    Answer(#[source] serde_json::Error),
+    #[error("the registry answered {answers} actions of {actions}")]
+    AnswerCount { answers: usize, actions: usize },
+    #[error("cannot make YAML of the answer")]
+    Yaml(#[source] serde_saphyr::ser::Error),
+    #[error("{given} names are too many to follow at once; give at most {limit}, or none for all")]
+    TooManyNames { given: usize, limit: usize },
+    #[error("cannot tell where the registry's socket is")]
+    RuntimeDir(#[from] RuntimeDirError),
+    #[error("cannot write the output")]
+    Output(#[from] io::Error),
+    #[error("cannot start")]
+    Start(#[source] io::Error),
+}
+
+impl ClientError {
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Lost { .. } => Exit::TryAgain,
+            Self::TurnedDown { exit, .. } => *exit,
+            Self::TooManyNames { .. } => Exit::Usage,
+            Self::Answer(_)
+            | Self::AnswerCount { .. }
+            | Self::Yaml(_)
+            | Self::RuntimeDir(_)
+            | Self::Output(_)
+            | Self::Start(_) => Exit::Failed,
+        }
+    }
+
+    /// Whether the same call may succeed later by itself.
+    pub(crate) fn retryable(&self) -> bool {
+        self.exit() == Exit::TryAgain
+    }
+
+    /// What a person does next, a line each.
+    pub(crate) fn next_steps(&self) -> Vec<String> {
+        let lines: &[&str] = match self {
+            Self::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
+                &["run it as root, or as the user that the registry runs as"]
+            }
+            Self::Unreachable { .. } => &[
+                "start one:                hotbay demo, or hotbay up",
+                "or say where it listens:  --api PATH, or HOTBAY_API in the environment",
+            ],
+            // The call may have arrived; actions may be repeated without harm.
+            Self::NoAnswer { .. } | Self::Lost { .. } => {
+                &["whether it took the request is not known; asking again is safe"]
+            }
+            Self::RuntimeDir(_) => {
+                &["say where it is:  --api PATH, or HOTBAY_API in the environment"]
+            }
+            Self::Answer(_) | Self::AnswerCount { .. } => {
+                &["use the same release of hotbay on both sides"]
+            }
+            Self::TurnedDown { .. }
+            | Self::Yaml(_)
+            | Self::TooManyNames { .. }
+            | Self::Output(_)
+            | Self::Start(_) => &[],
+        };
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+}
+
+fn why_unreachable(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,98 @@
+//! Exit codes: what a script can tell from how `hotbay` ended.
+
+use std::process::ExitCode;
+
+use hotbay_core::cms::Code;
+
+/// How a command ended, from best to worst. With several targets the worst counts.
+///
+/// | code | meaning |
+/// |---|---|
+/// | 0 | done |
+/// | 1 | failed, for a reason that has no code of its own |
+/// | 2 | wrong usage: an option or a name that cannot be understood |
+/// | 3 | not yet: under way, timed out, or the registry cannot be reached; try again |
+/// | 4 | there is no such drive or host |
+/// | 5 | refused: not in this state |
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exit {
+    Done,
+    TryAgain,
+    Refused,
+    NotFound,
+    Usage,
+    Failed,
+}
+
+impl Exit {
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Failed => 1,
+            Self::Usage => 2,
+            Self::TryAgain => 3,
+            Self::NotFound => 4,
+            Self::Refused => 5,
+        }
+    }
+
+    /// The exit code for an action's answer; `None` stands for an answer that this release does not know.
+    pub(crate) fn of_answer(code: Option<Code>) -> Self {
+        match code {
+            Some(Code::Ok | Code::Already) => Self::Done,
+            Some(Code::TryAgain) => Self::TryAgain,
+            Some(Code::InvalidState) => Self::Refused,
+            Some(Code::NotFound) => Self::NotFound,
+            Some(Code::Argument) => Self::Usage,
+            None => Self::Failed,
+        }
+    }
+
+    /// The exit code for a call that the registry turned down.
+    pub(crate) fn of_status(code: tonic::Code) -> Self {
+        match code {
+            tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => Self::TryAgain,
+            tonic::Code::NotFound => Self::NotFound,
+            tonic::Code::InvalidArgument => Self::Usage,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_has_its_exit_code() {
+        let code = |answer| Exit::of_answer(answer).code();
+        assert_eq!(code(Some(Code::Ok)), 0);
+        assert_eq!(code(Some(Code::Already)), 0);
+        assert_eq!(code(Some(Code::TryAgain)), 3);
+        assert_eq!(code(Some(Code::InvalidState)), 5);
+        assert_eq!(code(Some(Code::NotFound)), 4);
+        assert_eq!(code(Some(Code::Argument)), 2);
+        assert_eq!(code(None), 1);
+    }
+
+    #[test]
+    fn a_registry_that_is_away_is_worth_another_try() {
+        assert_eq!(Exit::of_status(tonic::Code::Unavailable).code(), 3);
+        assert_eq!(Exit::of_status(tonic::Code::DeadlineExceeded).code(), 3);
+        assert_eq!(Exit::of_status(tonic::Code::NotFound).code(), 4);
+        assert_eq!(Exit::of_status(tonic::Code::InvalidArgument).code(), 2);
+        assert_eq!(Exit::of_status(tonic::Code::PermissionDenied).code(), 1);
+    }
+
+    #[test]
+    fn the_worst_counts() {
+        let exits = [Exit::Done, Exit::NotFound, Exit::TryAgain, Exit::Refused];
+        assert_eq!(exits.into_iter().max(), Some(Exit::NotFound));
+    }
+}

@@ -1,0 +1,61 @@
+//! The client: everything that asks a registry, for people and scripts. `main` calls [`run`].
+//!
+//! - [`get`] shows, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts a registry's answers into
+//!   words.
+//! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
+//! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
+
+mod act;
+mod answer;
+pub(crate) mod api;
+mod error;
+mod exit;
+mod get;
+mod nearest;
+mod rows;
+mod screen;
+mod suggest;
+mod table;
+mod wait;
+mod words;
+
+pub(crate) use error::ClientError;
+pub(crate) use exit::Exit;
+pub(crate) use screen::Screen;
+
+use crate::cli::{ClientCommand, DriveCommand, HostCommand};
+use act::{Asked, Verb};
+use api::Api;
+
+/// Runs one command against the registry at `api`, or where one is found.
+pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, ClientError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(ClientError::Start)?;
+    runtime.block_on(async {
+        let api = Api::connect(api::socket(api)?).await?;
+        let mut screen = Screen::new();
+        match command {
+            ClientCommand::Get(args) => get::run(&api, &mut screen, args).await,
+            ClientCommand::Drive { command } => {
+                let (verb, args) = match command {
+                    DriveCommand::Add(args) => (Verb::Add, args),
+                    DriveCommand::Remove(args) => (Verb::Remove, args),
+                };
+                act::run(&api, &mut screen, Asked::of_drives(verb, args)).await
+            }
+            ClientCommand::Host { command } => {
+                let asked = match command {
+                    HostCommand::Add { hosts, with_removed, how } => {
+                        Asked::of_hosts(Verb::Add, hosts, with_removed, how)
+                    }
+                    HostCommand::Remove { hosts, how } => {
+                        Asked::of_hosts(Verb::Remove, hosts, false, how)
+                    }
+                };
+                act::run(&api, &mut screen, asked).await
+            }
+        }
+    })
+}

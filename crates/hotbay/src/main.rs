@@ -1,0 +1,60 @@
+//! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
+//!
+//! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`], everything that
+//! looks at a data directory without one in [`store`].
+
+mod cli;
+mod client;
+mod run;
+mod store;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::client::Exit;
+
+fn main() -> ExitCode {
+    let Cli { api, command } = Cli::parse();
+    match command {
+        Command::Run(command) => run::run(command).unwrap_or_else(|error| {
+            complain(error.as_ref(), &[]);
+            Exit::Failed.into()
+        }),
+        Command::Client(command) => match client::run(api.as_deref(), command) {
+            Ok(exit) => exit.into(),
+            Err(error) => {
+                complain(&error, &error.next_steps());
+                error.exit().into()
+            }
+        },
+        Command::Store { command } => match store::run(command) {
+            Ok(exit) => exit.into(),
+            Err(error) => {
+                complain(&error, &error.next_steps());
+                error.exit().into()
+            }
+        },
+        Command::Completions { shell } => {
+            cli::print_completions(shell);
+            Exit::Done.into()
+        }
+    }
+}
+
+/// Says on one line what failed and why, and below it what to do.
+fn complain(error: &dyn std::error::Error, next_steps: &[String]) {
+    let mut text = format!("error: {error}");
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    for step in next_steps {
+        text.push_str(&format!("\n  {step}"));
+    }
+    // Nobody is left to tell when this fails.
+    writeln!(std::io::stderr(), "{text}").unwrap_or_default();
+}

@@ -1,0 +1,96 @@
+//! `hotbay controller`: the registry on the embedded store, and the socket that everybody talks to.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use clap::Args;
+use hotbay_core::ids::{ClusterId, TermId};
+use hotbay_registry::{RedbStore, Registry, Surroundings};
+use tokio::net::UnixListener;
+use uuid::Uuid;
+
+use super::checkpoint::checkpoint;
+use super::{logging, stop};
+
+#[derive(Debug, Args)]
+pub(crate) struct ControllerArgs {
+    /// Where the registry's store is
+    #[arg(long)]
+    data_dir: PathBuf,
+    /// The Unix socket to listen on
+    #[arg(long)]
+    listen: PathBuf,
+}
+
+/// How long calls under way get to end when the controller is told to stop.
+const GRACE: Duration = Duration::from_millis(200);
+/// What the controller prints, alone on a line, when it listens.
+pub(crate) const READY: &str = "ready";
+
+pub(crate) fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
+    logging::start();
+    stop::with_supervisor()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
+    let ControllerArgs { data_dir, listen: api } = args;
+    // The store's lock comes first: whoever has it may take the socket.
+    let store = RedbStore::open(&data_dir)?;
+    let surroundings = Surroundings {
+        cluster: ClusterId::from_bits(fresh()),
+        term: TermId::from_bits(fresh()),
+        wall_ms,
+        checkpoint,
+    };
+    let (registry, ended) = Registry::start(store, surroundings)?;
+    let listener = listen(&api).with_context(|| format!("cannot listen on {}", api.display()))?;
+    println!("{READY}");
+    // Nobody may read it; then nobody waits for it.
+    std::io::stdout().flush().unwrap_or_default();
+    tracing::info!(api = %api.display(), "the registry is ready");
+    let serving = hotbay_control::serve(registry, listener, fresh, stop::told_to_stop());
+    let code = tokio::select! {
+        served = serving => {
+            served?;
+            ExitCode::SUCCESS
+        }
+        // Sessions of agents never end by themselves. Whatever was answered is durable, so they can be cut.
+        () = stopped_for_long() => ExitCode::SUCCESS,
+        Ok(error) = ended => {
+            // What was decided and is not durable is lost with this process; the next start knows nothing of it.
+            tracing::error!("the store cannot be used any more: {error}");
+            ExitCode::FAILURE
+        }
+    };
+    Ok(code)
+}
+
+async fn stopped_for_long() {
+    stop::told_to_stop().await;
+    tokio::time::sleep(GRACE).await;
+}
+
+fn listen(api: &Path) -> std::io::Result<UnixListener> {
+    match std::fs::remove_file(api) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(api)?;
+    std::fs::set_permissions(api, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn fresh() -> u128 {
+    Uuid::new_v4().as_u128()
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,49 @@
+//! The parts of Hotbay that run and stay: controller, agent, and the commands that start both.
+
+mod checkpoint;
+mod controller;
+mod demo;
+mod demo_folder;
+mod logging;
+mod loops;
+mod node;
+mod ready;
+mod size;
+mod stop;
+mod supervise;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+/// Commands that run and stay.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RunCommand {
+    /// Runs Hotbay on this machine, with its real drives
+    #[command(after_help = up::EXAMPLES)]
+    Up(up::UpArgs),
+    /// Shows Hotbay working, on drives that are files in a folder
+    #[command(after_help = demo::EXAMPLES)]
+    Demo(demo::DemoArgs),
+    /// Runs the registry alone
+    #[command(hide = true)]
+    Controller(controller::ControllerArgs),
+    /// Runs the agent alone
+    #[command(hide = true)]
+    Node(node::NodeArgs),
+    /// Does what may wait for a drive, on behalf of an agent
+    #[command(hide = true)]
+    DriveWorker,
+}
+
+/// Runs a command until it ends or is told to stop.
+pub(crate) fn run(command: RunCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        RunCommand::Up(args) => up::up(args),
+        RunCommand::Demo(args) => demo::demo(args),
+        RunCommand::Controller(args) => controller::controller(args),
+        RunCommand::Node(args) => node::node(args),
+        RunCommand::DriveWorker => Ok(hotbay_host::worker::worker_main(checkpoint::checkpoint)),
+    }
+}
