@@ -1,11 +1,13 @@
 //! The contracts of Hotbay: what crosses a wire and what people see. No behaviour.
 //!
-//! - [`agent`] and [`cms`]: the gRPC messages, made from `proto/`.
+//! - [`agent`], [`cms`] and [`join`]: the gRPC messages, made from `proto/`.
 //! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
 //! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
+//! - [`token`]: the text of a join token.
 
 pub mod convert;
 pub mod kinds;
+pub mod token;
 
 /// The version of the protocol that this program speaks. A peer that speaks another is refused with words.
 pub const PROTOCOL: u32 = 1;
@@ -22,4 +24,10 @@ pub mod agent {
 #[expect(clippy::too_many_lines, reason = "generated code")]
 pub mod cms {
     tonic::include_proto!("hotbay.cms.v1");
+}
+
+/// Joining from another machine.
+#[expect(clippy::too_many_lines, reason = "generated code")]
+pub mod join {
+    tonic::include_proto!("hotbay.join.v1");
 }

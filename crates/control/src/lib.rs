@@ -5,24 +5,38 @@
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
 //! - [`peer`]: who is at the other end of the socket.
+//! - [`door`]: agents on other machines.
 //!
-//! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it.
+//! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it. If asked
+//! for, agents on other machines are served over TLS, and nothing but agents.
 
 mod actions;
+mod door;
 mod peer;
 mod repair;
 mod sessions;
 mod view;
+
+use std::time::Duration;
 
 use hotbay_api::MESSAGE_LIMIT_BYTES;
 use hotbay_api::agent::agents_server::AgentsServer;
 use hotbay_api::cms::cms_server::CmsServer;
 use hotbay_api::cms::repair_server::RepairServer;
 use hotbay_api::cms::view_server::ViewServer;
+use hotbay_api::join::joining_server::JoiningServer;
+use hotbay_api::join::tokens_server::TokensServer;
 use hotbay_registry::Registry;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
+
+pub use door::{AuthorityError, Door, DoorError, DoorOptions};
+
+/// A connection that does not answer for so long is given up, so that a cut cable is noticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How many calls one agent may have under way; it needs two.
+const CALLS_OF_AN_AGENT: u32 = 8;
 
 /// Serves a registry on a Unix socket until `stop` ends. Draws ids with `fresh`, as nothing below does.
 pub async fn serve(
@@ -31,19 +45,62 @@ pub async fn serve(
     fresh: fn() -> u128,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let agents = AgentsServer::new(sessions::Sessions::new(registry.clone(), fresh))
-        .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
-        .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
+    serve_with_door(registry, listener, None, fresh, stop).await
+}
+
+/// Like [`serve`], and serves agents on other machines through the door, if there is one.
+pub async fn serve_with_door(
+    registry: Registry,
+    listener: UnixListener,
+    door: Option<Door>,
+    fresh: fn() -> u128,
+    stop: impl Future<Output = ()>,
+) -> Result<(), tonic::transport::Error> {
     let cms = CmsServer::new(actions::Actions::new(registry.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES);
     let repair = RepairServer::new(repair::Repairs::new(registry.clone(), fresh));
-    let view =
-        ViewServer::new(view::Views::new(registry)).max_encoding_message_size(MESSAGE_LIMIT_BYTES);
-    Server::builder()
-        .add_service(agents)
+    let view = ViewServer::new(view::Views::new(registry.clone()))
+        .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
+    let office = door.as_ref().map(|door| door.office.clone());
+    let local = Server::builder()
+        .add_service(agents(&registry, fresh))
         .add_service(cms)
         .add_service(repair)
         .add_service(view)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .add_service(TokensServer::new(door::join::TokenMaker { office }))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop);
+    match door {
+        None => local.await,
+        // Sessions never end by themselves: when the local side has ended, the door is left to the end of the process.
+        Some(door) => tokio::select! {
+            served = local => served,
+            served = serve_agents(registry, door, fresh) => served,
+        },
+    }
+}
+
+fn agents(registry: &Registry, fresh: fn() -> u128) -> AgentsServer<sessions::Sessions> {
+    AgentsServer::new(sessions::Sessions::new(registry.clone(), fresh))
+        .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
+        .max_encoding_message_size(MESSAGE_LIMIT_BYTES)
+}
+
+/// Behind the door are sessions, joining and renewal, and nothing else.
+async fn serve_agents(
+    registry: Registry,
+    door: Door,
+    fresh: fn() -> u128,
+) -> Result<(), tonic::transport::Error> {
+    let registrar = door::join::Registrar { office: door.office.clone() };
+    let joining =
+        JoiningServer::new(registrar).max_decoding_message_size(door::join::REQUEST_LIMIT_BYTES);
+    let (streams, _tasks) = door.receive();
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .max_concurrent_streams(CALLS_OF_AN_AGENT)
+        .add_service(agents(&registry, fresh))
+        .add_service(joining)
+        .serve_with_incoming(streams)
         .await
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hotbay_api::agent as wire;
 use hotbay_api::convert::{FromAgent, FromRegistry, from_agent, to_agent};
 use hotbay_core::cluster::{FreshIds, Refused, RegistrationRefused};
-use hotbay_core::ids::{DriveId, NodeId, SessionNumber};
+use hotbay_core::ids::{DriveId, NodeId, NodeName, SessionNumber};
 use hotbay_core::message::Registration;
 use hotbay_registry::{CallError, Registry, ToAgent};
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::peer::admit;
+use crate::peer::{AdmittedAgent, admit_agent};
 
 /// How many messages wait for an agent that reads slowly, before it loses its session.
 const OUTBOX: usize = 1_024;
@@ -46,12 +46,12 @@ impl wire::agents_server::Agents for Sessions {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let who = admit(&request)?;
+        let agent = admit_agent(&request)?;
         let (outbox, told) = mpsc::channel(OUTBOX);
         let (to_wire, stream) = mpsc::channel(1);
         let number = self.registry.accept(outbox).await.map_err(unavailable)?;
         let session =
-            Session { registry: self.registry.clone(), fresh: self.fresh, number, to_wire, who };
+            Session { registry: self.registry.clone(), fresh: self.fresh, number, to_wire, agent };
         tokio::spawn(session.run(request.into_inner(), told));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream).map(Ok))))
     }
@@ -62,7 +62,7 @@ struct Session {
     fresh: fn() -> u128,
     number: SessionNumber,
     to_wire: mpsc::Sender<wire::RegistryMessage>,
-    who: String,
+    agent: AdmittedAgent,
 }
 
 /// Why a session ends.
@@ -86,7 +86,7 @@ impl Session {
             End::Silent => tracing::warn!(session, "no word from the agent for {SILENCE:?}"),
             End::Dropped => tracing::info!(session, "the session is given up"),
             End::Refused { reason, message } => {
-                tracing::warn!(session, who = self.who, "{message}");
+                tracing::warn!(session, who = self.agent.who, "{message}");
                 let refused = FromRegistry::RegistrationRefused { reason, message };
                 // The agent may be gone; then nobody needs the words.
                 drop(self.to_wire.send_timeout(to_agent(&refused), SILENCE).await);
@@ -129,6 +129,9 @@ impl Session {
             reason: "Malformed".to_owned(),
             message: malformed.to_string(),
         })?;
+        if let FromAgent::Register(registration) = &message {
+            self.may_speak_as(&registration.name)?;
+        }
         match self.handle(message).await {
             Ok(()) => Ok(()),
             Err(CallError::Stopped) => Err(End::Stopped),
@@ -147,6 +150,17 @@ impl Session {
                 tracing::debug!(session = self.number.get(), "not counted: {refused}");
                 Ok(())
             }
+        }
+    }
+
+    /// A certificate names its node, and nobody speaks for another. Comes before the registry hears anything.
+    fn may_speak_as(&self, name: &NodeName) -> Result<(), End> {
+        match self.agent.speaks_for.as_ref().filter(|own| *own != name) {
+            None => Ok(()),
+            Some(own) => Err(End::Refused {
+                reason: "NotYourName".to_owned(),
+                message: format!("the certificate of {own} does not speak for {name}"),
+            }),
         }
     }
 
