@@ -10,6 +10,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::run::RunCommand;
 use crate::store::StoreCommand;
+use crate::token::TokenCommand;
 
 const HELP: &str = "\
 Hotbay: block storage for bare metal. Drives in and out of operation, by name.
@@ -19,14 +20,15 @@ Usage: hotbay [--api PATH] COMMAND
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
+  node         Run the agent of this machine, for a registry on another one
+  token        Let an agent on another machine join: create
 Look:
   get          Show drives or nodes, and why one is not as wished
 Act:
   drive        Put drives into operation, or take them out: add, remove
   host         The same for all drives of a host: add, remove
-Repair:
+Repair, and for the shell:
   store        Look after the registry's records: check
-Shell:
   completions  Print completions for bash, zsh or fish
 
   --api PATH   The registry's socket. If left out: $HOTBAY_API, else
@@ -108,6 +110,12 @@ pub(crate) enum Command {
     Run(RunCommand),
     #[command(flatten)]
     Client(ClientCommand),
+    /// Lets an agent on another machine join
+    #[command(after_help = crate::token::EXAMPLES)]
+    Token {
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// Looks after the registry's records
     #[command(after_help = crate::store::EXAMPLES)]
     Store {
@@ -265,7 +273,7 @@ pub(crate) fn print_completions(shell: Shell) {
 }
 
 /// Reads a number with its unit.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     const EXPECTED: &str = "a number with a unit is expected: 500ms, 90s, 5m or 1h";
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -325,7 +333,7 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         let cli = Cli::command();
-        for name in ["get", "drive", "host", "store", "completions"] {
+        for name in ["get", "drive", "host", "token", "store", "completions"] {
             check(cli.find_subcommand(name).expect("a command of that name"));
         }
     }

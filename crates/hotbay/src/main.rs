@@ -1,12 +1,13 @@
 //! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
 //!
-//! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`], everything that
-//! looks at a data directory without one in [`store`].
+//! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`] and [`token`],
+//! everything that looks at a data directory without one in [`store`].
 
 mod cli;
 mod client;
 mod run;
 mod store;
+mod token;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -24,6 +25,13 @@ fn main() -> ExitCode {
             Exit::Failed.into()
         }),
         Command::Client(command) => match client::run(api.as_deref(), command) {
+            Ok(exit) => exit.into(),
+            Err(error) => {
+                complain(&error, &error.next_steps());
+                error.exit().into()
+            }
+        },
+        Command::Token { command } => match token::run(api.as_deref(), command) {
             Ok(exit) => exit.into(),
             Err(error) => {
                 complain(&error, &error.next_steps());

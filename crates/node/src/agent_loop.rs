@@ -17,6 +17,7 @@ use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use crate::dial::RegistryAt;
 use crate::drives::{Drives, StepEnd, Where};
 use crate::inventory::{Inventory, Place};
 use crate::link::{self, News};
@@ -38,8 +39,7 @@ const LET_GO_LIMIT: Duration = Duration::from_millis(500);
 pub struct Config {
     pub name: NodeName,
     pub data_dir: PathBuf,
-    /// The registry's socket.
-    pub registry: PathBuf,
+    pub registry: RegistryAt,
     /// Which devices to look at; empty for all.
     pub places: Vec<Place>,
     /// Freshly drawn for this start.

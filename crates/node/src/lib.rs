@@ -4,16 +4,27 @@
 //!
 //! - [`agent_loop`]: one event at a time, in, and what follows from it, out.
 //! - [`link`]: the session with the registry.
+//! - [`dial`]: where that registry is; [`tls`]: how it is dialled on another machine.
+//! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry on another machine.
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
 //! - [`inventory`]: which devices there are.
 //! - [`state_dir`]: what survives a restart.
 
 mod agent_loop;
+mod dial;
 mod drives;
 mod inventory;
+mod joining;
 mod link;
+mod membership;
+mod renewal;
 mod state_dir;
+mod tls;
 
 pub use agent_loop::{Config, NodeError, run};
+pub use dial::RegistryAt;
 pub use inventory::Place;
+pub use joining::{JoinError, JoinOptions, join};
+pub use membership::{Member, MembershipError};
 pub use state_dir::StateDirError;
+pub use tls::TlsError;

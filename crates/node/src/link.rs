@@ -2,19 +2,18 @@
 //!
 //! It decides nothing: what the registry says goes to the agent's loop, and what that loop says goes out.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use hotbay_api::agent::agents_client::AgentsClient;
 use hotbay_api::convert::{FromAgent, FromRegistry, from_registry, to_registry};
 use hotbay_api::{MESSAGE_LIMIT_BYTES, agent as wire};
-use hyper_util::rt::TokioIo;
-use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint};
+
+use crate::dial::{Companion, DialError, RegistryAt};
+use crate::joining::in_words;
 
 /// How many messages wait for the registry to read them.
 const OUTGOING: usize = 1_024;
@@ -33,11 +32,12 @@ pub(crate) enum News {
 }
 
 /// Keeps a connection to the registry for ever. Ends when nobody listens to its news any more.
-pub(crate) async fn keep(socket: PathBuf, news: mpsc::Sender<News>) {
+pub(crate) async fn keep(registry: RegistryAt, news: mpsc::Sender<News>) {
     let mut pause = FIRST_PAUSE;
+    let mut last_failure = String::new();
     for connection in 0.. {
-        match tokio::time::timeout(DIAL_LIMIT, dial(socket.clone())).await {
-            Ok(Ok((outgoing, incoming))) => {
+        let failure = match tokio::time::timeout(DIAL_LIMIT, dial(&registry)).await {
+            Ok(Ok((outgoing, incoming, _companion))) => {
                 let began = Instant::now();
                 if serve(connection, outgoing, incoming, &news).await.is_err() {
                     return;
@@ -46,10 +46,16 @@ pub(crate) async fn keep(socket: PathBuf, news: mpsc::Sender<News>) {
                 if began.elapsed() > LONGEST_PAUSE {
                     pause = FIRST_PAUSE;
                 }
+                String::new()
             }
-            Ok(Err(error)) => tracing::debug!("the registry cannot be reached: {error}"),
-            Err(_) => tracing::debug!("the registry does not answer"),
+            Ok(Err(error)) => in_words(&error),
+            Err(_) => "it does not answer".to_owned(),
+        };
+        // Said once, not with every try.
+        if failure != last_failure && !failure.is_empty() {
+            tracing::warn!("the registry cannot be reached: {failure}");
         }
+        last_failure = failure;
         // Nothing tells when a registry is back, so it is asked again and again, more and more slowly.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -59,22 +65,15 @@ pub(crate) async fn keep(socket: PathBuf, news: mpsc::Sender<News>) {
 type Incoming = Streaming<wire::RegistryMessage>;
 type Outgoing = mpsc::Sender<wire::AgentMessage>;
 
-async fn dial(
-    socket: PathBuf,
-) -> Result<(Outgoing, Incoming), Box<dyn std::error::Error + Send + Sync>> {
-    let connect = tower::service_fn(move |_| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-    });
-    // A Unix socket has no host; this name only fills the protocol's field.
-    let channel: Channel =
-        Endpoint::from_static("http://registry").connect_with_connector(connect).await?;
+async fn dial(registry: &RegistryAt) -> Result<(Outgoing, Incoming, Option<Companion>), DialError> {
+    let channel = registry.connect().await?;
+    let companion = registry.companion(&channel);
     let mut client = AgentsClient::new(channel)
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let (outgoing, messages) = mpsc::channel(OUTGOING);
     let incoming = client.session(ReceiverStream::new(messages)).await?.into_inner();
-    Ok((outgoing, incoming))
+    Ok((outgoing, incoming, companion))
 }
 
 /// Nobody listens any more.

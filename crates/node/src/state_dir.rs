@@ -4,6 +4,7 @@
 //! DIR/identity    cluster and node id
 //! DIR/record      goals and orders, per drive
 //! DIR/folder-id   drawn once; part of the machine's id
+//! DIR/tls/        membership of a registry on another machine, see [`crate::membership`]
 //! ```
 //!
 //! Each file is one line with magic and checksum, then JSON. It is replaced by rename, so that a crash leaves the old or
@@ -46,7 +47,7 @@ pub enum StateDirError {
 
 /// What a file held.
 #[derive(Debug, PartialEq, Eq)]
-enum Found<T> {
+pub(crate) enum Found<T> {
     Nothing,
     Damaged(String),
     Value(T),
@@ -119,7 +120,8 @@ impl StateDir {
         Ok(MachineId::from_bits(hash.as_u128()))
     }
 
-    fn read<T: DeserializeOwned>(&self, name: &str) -> Found<T> {
+    /// The file called `name`; damage is told from absence.
+    pub(crate) fn read<T: DeserializeOwned>(&self, name: &str) -> Found<T> {
         let path = self.path.join(name);
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
@@ -139,7 +141,8 @@ impl StateDir {
         }
     }
 
-    fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StateDirError> {
+    /// Replaces the file called `name`; durable when it returns.
+    pub(crate) fn write<T: Serialize>(&self, name: &str, value: &T) -> Result<(), StateDirError> {
         let path = self.path.join(name);
         let replaced = self.replace(&path, &encode(value));
         replaced.map_err(|source| StateDirError::Write { path, source })

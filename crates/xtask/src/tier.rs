@@ -166,8 +166,10 @@ fn missing_for_root() -> Vec<String> {
     if !Path::new("/dev/loop-control").exists() {
         missing.push("/dev/loop-control (loop devices)".to_owned());
     }
-    if !on_path("blkid") {
-        missing.push("the program blkid (package util-linux)".to_owned());
+    for (program, package) in [("blkid", "util-linux"), ("ip", "iproute2")] {
+        if !on_path(program) {
+            missing.push(format!("the program {program} (package {package})"));
+        }
     }
     missing
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 use hotbay_api::cms as wire;
 use hotbay_api::cms::cms_client::CmsClient;
 use hotbay_api::cms::view_client::ViewClient;
+use hotbay_api::join::CreateTokenRequest;
+use hotbay_api::join::tokens_client::TokensClient;
 use hotbay_api::{MESSAGE_LIMIT_BYTES, PROTOCOL};
 use hotbay_host::RuntimeDir;
 use hyper_util::rt::TokioIo;
@@ -112,6 +114,15 @@ impl Api {
         let mut viewer = self.viewer();
         let list = self.in_time(viewer.list(list_request(kind, name))).await?;
         Ok(list.objects)
+    }
+
+    /// Makes a token that lets one agent on another machine join.
+    pub(crate) async fn create_token(
+        &self,
+        request: CreateTokenRequest,
+    ) -> Result<String, ClientError> {
+        let mut client = TokensClient::new(self.channel.clone());
+        Ok(self.in_time(client.create(request)).await?.token)
     }
 
     /// Follows the objects that `names` mean, or all of the kind if there are none, until the receiver is dropped.

@@ -14,7 +14,7 @@ use tokio::net::UnixListener;
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
-use super::{logging, stop};
+use super::{door, logging, stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
@@ -24,6 +24,9 @@ pub(crate) struct ControllerArgs {
     /// The Unix socket to listen on
     #[arg(long)]
     listen: PathBuf,
+    /// Where to listen for agents on other machines, over TLS; may be repeated
+    #[arg(long, value_name = "HOST:PORT")]
+    listen_agents: Vec<String>,
 }
 
 /// How long calls under way get to end when the controller is told to stop.
@@ -39,7 +42,7 @@ pub(crate) fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
-    let ControllerArgs { data_dir, listen: api } = args;
+    let ControllerArgs { data_dir, listen: api, listen_agents } = args;
     // The store's lock comes first: whoever has it may take the socket.
     let store = RedbStore::open(&data_dir)?;
     let surroundings = Surroundings {
@@ -49,12 +52,14 @@ async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         checkpoint,
     };
     let (registry, ended) = Registry::start(store, surroundings)?;
+    let door = door::open(&data_dir, listen_agents).await?;
     let listener = listen(&api).with_context(|| format!("cannot listen on {}", api.display()))?;
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.
     std::io::stdout().flush().unwrap_or_default();
     tracing::info!(api = %api.display(), "the registry is ready");
-    let serving = hotbay_control::serve(registry, listener, fresh, stop::told_to_stop());
+    let serving =
+        hotbay_control::serve_with_door(registry, listener, door, fresh, stop::told_to_stop());
     let code = tokio::select! {
         served = serving => {
             served?;
@@ -90,7 +95,7 @@ fn fresh() -> u128 {
     Uuid::new_v4().as_u128()
 }
 
-fn wall_ms() -> u64 {
+pub(super) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -4,6 +4,7 @@ mod checkpoint;
 mod controller;
 mod demo;
 mod demo_folder;
+mod door;
 mod logging;
 mod loops;
 mod node;
@@ -29,8 +30,8 @@ pub(crate) enum RunCommand {
     /// Runs the registry alone
     #[command(hide = true)]
     Controller(controller::ControllerArgs),
-    /// Runs the agent alone
-    #[command(hide = true)]
+    /// Runs the agent of this machine, for a registry on another one
+    #[command(after_help = node::EXAMPLES)]
     Node(node::NodeArgs),
     /// Does what may wait for a drive, on behalf of an agent
     #[command(hide = true)]

@@ -3,48 +3,121 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{Context, bail};
 use clap::Args;
+use hotbay_api::token::{JoinToken, check_address};
 use hotbay_core::ids::{Incarnation, NodeName};
-use hotbay_node::{Config, Place};
+use hotbay_node::{Config, JoinOptions, Member, Place, RegistryAt};
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
+use super::controller::wall_ms;
 use super::{logging, stop};
+
+pub(crate) const EXAMPLES: &str = "\
+On the registry's machine:  hotbay up --listen-agents HOST:PORT, then hotbay token create NODE
+
+Examples:
+  hotbay node --join hotbay-join-1,... --data-dir /var/lib/hotbay/node
+                                       join with the token, and run
+  hotbay node --data-dir /var/lib/hotbay/node
+                                       run again: the data directory knows the rest";
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// The registry's Unix socket
+    /// The join token of a registry on another machine, or the Unix socket of one on this machine. Not needed again
+    /// once joined with a token
+    #[arg(long, value_name = "TOKEN|PATH", env = "HOTBAY_JOIN", hide_env_values = true)]
+    join: Option<String>,
+    /// The node's name. With a token the name that it was made for, if given at all
     #[arg(long)]
-    join: PathBuf,
-    /// The node's name
-    #[arg(long)]
-    name: NodeName,
+    name: Option<NodeName>,
     /// Where the agent keeps what must survive
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// A drive to look at: a path or pattern, or BAY=PATH
+    /// A drive to look at: a path or pattern, or BAY=PATH; may be repeated. All drives of the machine if left out. None is
+    /// in operation until it is added
     #[arg(long, value_name = "GLOB")]
     drives: Vec<Place>,
+    /// Where the registry on another machine listens now, if it is not where the token said; kept
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<String>,
 }
 
 pub(crate) fn node(args: NodeArgs) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
-    let NodeArgs { join, name, data_dir, drives } = args;
-    let config = Config {
-        name,
-        data_dir,
-        registry: join,
-        places: drives,
-        incarnation: Incarnation::from_bits(Uuid::new_v4().as_u128()),
-        folder_id: Uuid::new_v4().as_u128(),
-        checkpoint,
-    };
     // One thread: everything that may wait for a drive is in a child.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ran = runtime.block_on(hotbay_node::run(config, stop::told_to_stop()));
+    let ran = runtime.block_on(async {
+        let stop = stop::told_to_stop();
+        tokio::pin!(stop);
+        let config = tokio::select! {
+            config = config(args) => config?,
+            () = &mut stop => return anyhow::Ok(()),
+        };
+        Ok(hotbay_node::run(config, stop).await?)
+    });
     // A blocking call that hangs must not keep the process.
     runtime.shutdown_background();
     ran?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the agent needs to know; joins first if that is asked for.
+async fn config(args: NodeArgs) -> anyhow::Result<Config> {
+    let NodeArgs { join, name, data_dir, drives, address } = args;
+    let (name, registry) = match join.as_deref() {
+        Some(text) if JoinToken::is_meant(text) => {
+            let mut token: JoinToken = text.parse()?;
+            if let Some(address) = address {
+                check_address(&address)?;
+                token.address = address;
+            }
+            let data_dir = data_dir.clone();
+            let options = JoinOptions { data_dir, token, name, wall_ms, checkpoint };
+            let member = hotbay_node::join(options).await.context("this node did not join")?;
+            (member.node(), RegistryAt::Remote(member))
+        }
+        Some(path) => {
+            let name = name.context("give the node a name with --name")?;
+            let path = path.strip_prefix("unix:").unwrap_or(path);
+            (name, RegistryAt::Local(PathBuf::from(path)))
+        }
+        None => {
+            let member = stored(&data_dir, name, address)?;
+            (member.node(), RegistryAt::Remote(member))
+        }
+    };
+    Ok(Config {
+        name,
+        data_dir,
+        registry,
+        places: drives,
+        incarnation: Incarnation::from_bits(Uuid::new_v4().as_u128()),
+        folder_id: Uuid::new_v4().as_u128(),
+        checkpoint,
+    })
+}
+
+/// The member that an earlier start has become.
+fn stored(
+    data_dir: &std::path::Path,
+    name: Option<NodeName>,
+    address: Option<String>,
+) -> anyhow::Result<Member> {
+    let member = Member::stored(data_dir, checkpoint, wall_ms)?.with_context(|| {
+        format!(
+            "{} has not joined a registry; give --join with a token (hotbay token create) or a Unix socket",
+            data_dir.display()
+        )
+    })?;
+    if let Some(name) = name.filter(|name| *name != member.node()) {
+        bail!("{} joined as {}, not as {name}", data_dir.display(), member.node());
+    }
+    if let Some(address) = address.filter(|address| *address != member.address()) {
+        check_address(&address)?;
+        member.moved(&address)?;
+    }
+    Ok(member)
 }

@@ -36,10 +36,13 @@ pub(crate) struct UpArgs {
     /// The Unix socket to listen on [default: api.sock in /run/hotbay, or in the user's runtime directory]
     #[arg(long, value_name = "PATH")]
     listen: Option<PathBuf>,
+    /// Where to listen for agents on other machines, over TLS; may be repeated. Nowhere if left out
+    #[arg(long, value_name = "HOST:PORT")]
+    listen_agents: Vec<String>,
 }
 
 pub(crate) fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
-    let UpArgs { data_dir, drives, name, listen } = args;
+    let UpArgs { data_dir, drives, name, listen, listen_agents } = args;
     let data_dir = data_dir.map_or_else(default_data_dir, Ok)?;
     let name = name.map_or_else(host_name, Ok)?;
     let api = match listen {
@@ -54,30 +57,33 @@ pub(crate) fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&data_dir)
         .with_context(|| format!("cannot use {} as the data directory", data_dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(&data_dir, &name, &api, &drives))
+    runtime.block_on(run(&data_dir, &name, &api, &listen_agents, &drives))
 }
 
 async fn run(
     data_dir: &std::path::Path,
     name: &NodeName,
     api: &std::path::Path,
+    listen_agents: &[String],
     drives: &[String],
 ) -> anyhow::Result<ExitCode> {
     println!("Hotbay on {name}, everything under {}", data_dir.display());
     let (mut supervisor, mut happened) = Supervisor::new();
-    supervisor.start(Part {
-        name: "registry".to_owned(),
-        arguments: vec![
-            "controller".into(),
-            "--data-dir".into(),
-            data_dir.join("registry").into(),
-            "--listen".into(),
-            api.into(),
-        ],
-        log: None,
-    });
+    let mut arguments = vec![
+        "controller".into(),
+        "--data-dir".into(),
+        data_dir.join("registry").into(),
+        "--listen".into(),
+        api.into(),
+    ];
+    arguments
+        .extend(listen_agents.iter().map(|address| format!("--listen-agents={address}").into()));
+    supervisor.start(Part { name: "registry".to_owned(), arguments, log: None });
     wait_for_registry(&mut happened).await?;
     println!("  {:<11} ready   unix:{}", "registry", api.display());
+    for address in listen_agents {
+        println!("  {:<11} agents  {address}", "");
+    }
     let mut arguments = vec![
         "node".into(),
         "--join".into(),

@@ -1,0 +1,44 @@
+//! The registry's door for agents on other machines, if one was asked for; the controller calls it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hotbay_api::token::check_address;
+use hotbay_control::{Door, DoorOptions};
+
+use super::controller::wall_ms;
+
+/// How long a node's certificate is good for. The node asks for the next one after two thirds of it.
+const NODE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// The same for the registry's own.
+const REGISTRY_LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Listens on the addresses; without any there is no door.
+pub(super) async fn open(data_dir: &Path, addresses: Vec<String>) -> anyhow::Result<Option<Door>> {
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    for address in &addresses {
+        check_address(address)?;
+    }
+    let life = short_life();
+    let door = Door::open(DoorOptions {
+        addresses,
+        tls_dir: data_dir.join("tls"),
+        node_life: life.unwrap_or(NODE_LIFE),
+        registry_life: life.unwrap_or(REGISTRY_LIFE),
+        wall_ms,
+    })
+    .await?;
+    for address in door.addresses() {
+        tracing::info!(%address, "listening for agents on other machines");
+    }
+    Ok(Some(door))
+}
+
+/// A life in seconds that tests choose, so that they see a renewal. Only in builds with debug assertions.
+fn short_life() -> Option<Duration> {
+    let told =
+        std::env::var("HOTBAY_TEST_CERTIFICATE_LIFE").ok().filter(|_| cfg!(debug_assertions));
+    told?.parse().ok().map(Duration::from_secs)
+}
