@@ -38,6 +38,7 @@ impl Cluster {
                     self.change_drive(id, &mut effects, |record| {
                         record.state = state;
                         record.since_ms = now_ms;
+                        record.take_over = false;
                     });
                     effects.notices.push(self.confirmed_notice(id, state));
                 }

@@ -10,8 +10,11 @@ mod confirm;
 mod find;
 mod life;
 mod place;
+mod purge;
 mod records;
 mod registration;
+#[cfg(test)]
+mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -312,7 +315,7 @@ impl Cluster {
             ordered: Ordered { goal: record.state.goal(), stamp },
             incarnation,
             evidence: record.observed.evidence.clone(),
-            take_over: false,
+            take_over: record.take_over,
         }
     }
 
@@ -342,7 +345,10 @@ impl Cluster {
     }
 
     fn insert_node(&mut self, record: NodeRecord) {
-        self.node_by_name.insert(record.name.clone(), record.id);
+        // A purged node leaves its name to another.
+        if !record.purged {
+            self.node_by_name.insert(record.name.clone(), record.id);
+        }
         let node = Node {
             drives: BTreeSet::new(),
             session: None,

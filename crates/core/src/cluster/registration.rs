@@ -72,7 +72,8 @@ impl Cluster {
         let Registration { name, machine, incarnation, record, drives, devices, .. } = registration;
         let mut effects = Effects::default();
         let id = known.unwrap_or(fresh.node);
-        let node_record = NodeRecord { id, name, machine };
+        let purged = known.is_some_and(|id| self.nodes[&id].record.purged);
+        let node_record = NodeRecord { id, name, machine, purged };
         if known.is_none() {
             self.insert_node(node_record.clone());
             effects.writes.push(Write::Node(node_record));
@@ -112,8 +113,14 @@ impl Cluster {
             return Err(RegistrationRefused::ForeignCluster { node: name.clone(), theirs }.into());
         }
         let speaks_for = self.sessions.get(&session);
-        if speaks_for.is_some() && speaks_for != self.node_by_name.get(name) {
+        let returning = registration.node.filter(|id| self.is_purged(*id));
+        let named = returning.or_else(|| self.node_by_name.get(name).copied());
+        if speaks_for.is_some() && speaks_for.copied() != named {
             return Err(Refused::OldSession);
+        }
+        // One that was purged is known by its id, whoever has its name now.
+        if let Some(id) = returning {
+            return Ok(Some(id));
         }
         let duplicate = || RegistrationRefused::DuplicateNode { node: name.clone() };
         let Some(node) = self.node_by_name.get(name).map(|id| &self.nodes[id]) else {
@@ -238,6 +245,7 @@ impl Cluster {
         let mut seen = BTreeSet::new();
         for (device, fresh) in devices.into_iter().zip(fresh) {
             let label = device.label.filter(|label| label.cluster == self.id());
+            self.bring_over(node, &device, effects);
             let id = match self.matched(node, &device, &seen) {
                 Matched::Known(id) => {
                     self.note_observed(id, device, effects);
@@ -284,7 +292,10 @@ impl Cluster {
     }
 
     /// The drives that have the same evidence as a device.
-    fn fitting<'a>(&'a self, device: &'a Observed) -> impl Iterator<Item = DriveId> + 'a {
+    pub(super) fn fitting<'a>(
+        &'a self,
+        device: &'a Observed,
+    ) -> impl Iterator<Item = DriveId> + 'a {
         let by_fact =
             device.evidence.facts().into_iter().filter_map(|fact| self.drives_by_fact.get(&fact));
         let ids: BTreeSet<DriveId> = by_fact.flatten().copied().collect();
@@ -311,9 +322,19 @@ impl Cluster {
             (None, _) => match label.filter(|label| self.drives.contains_key(&label.drive)) {
                 // Our label on another drive: somebody copied it.
                 Some(label) => Matched::Conflict(label.drive),
-                None => Matched::New,
+                None => self.nameless_at(node, &device.path).map_or(Matched::New, Matched::Known),
             },
         }
+    }
+
+    /// A drive that nothing tells from another is only known by its place; it cannot be added, so no order is bound
+    /// to it. Without this every report would make it a drive of its own.
+    fn nameless_at(&self, node: NodeId, path: &str) -> Option<DriveId> {
+        let nameless = |id: &&DriveId| {
+            let observed = &self.drives[id].record.observed;
+            observed.evidence.is_empty() && observed.path == path
+        };
+        self.nodes[&node].drives.iter().find(nameless).copied()
     }
 
     /// Sets what each drive of the node is known to be, and lists the orders that follow.
@@ -379,6 +400,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         state: State::Unknown,
         removal_wanted: false,
         removed_alone: false,
+        take_over: false,
         volumes: BTreeSet::new(),
         since_ms: now_ms,
         asked_by: String::new(),

@@ -74,6 +74,7 @@ impl Asked {
             host: host.to_owned(),
             device: device.to_owned(),
             with_removed: self.with_removed,
+            ..Action::default()
         }
     }
 
