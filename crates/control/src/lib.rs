@@ -4,11 +4,14 @@
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
-//! - [`peer`]: who is at the other end of the socket.
+//! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in.
+//! - [`patience`]: how long a caller waits for a store that cannot be written.
 //!
 //! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it.
 
 mod actions;
+mod incoming;
+mod patience;
 mod peer;
 mod repair;
 mod sessions;
@@ -21,7 +24,6 @@ use hotbay_api::cms::repair_server::RepairServer;
 use hotbay_api::cms::view_server::ViewServer;
 use hotbay_registry::Registry;
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 /// Serves a registry on a Unix socket until `stop` ends. Draws ids with `fresh`, as nothing below does.
@@ -44,6 +46,6 @@ pub async fn serve(
         .add_service(cms)
         .add_service(repair)
         .add_service(view)
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .serve_with_incoming_shutdown(incoming::Incoming::new(listener), stop)
         .await
 }

@@ -17,8 +17,8 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use crate::patience::patiently;
 use crate::peer::admit;
-use crate::sessions::unavailable;
 
 pub(crate) struct Views {
     registry: Registry,
@@ -74,12 +74,16 @@ async fn follow(
     let mut last = None;
     loop {
         changes.mark_unchanged();
-        let list = list(&registry, wanted.clone()).await;
-        let failed = list.is_err();
-        let news = list.as_ref().ok() != last.as_ref();
-        if news {
-            last = list.as_ref().ok().cloned();
-            if lists.send(list).await.is_err() || failed {
+        let list = match list(&registry, wanted.clone()).await {
+            Ok(list) => list,
+            Err(status) => {
+                // The reader may be gone; then nobody needs to know.
+                return lists.send(Err(status)).await.unwrap_or_default();
+            }
+        };
+        if last.as_ref() != Some(&list) {
+            last = Some(list.clone());
+            if lists.send(Ok(list)).await.is_err() {
                 return;
             }
         }
@@ -109,8 +113,8 @@ fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
 }
 
 async fn list(registry: &Registry, wanted: Wanted) -> Result<wire::ListResponse, Status> {
-    let objects = registry.read(move |cluster| objects(cluster, wanted)).await;
-    let objects = objects.map_err(unavailable)??;
+    let reading = registry.read(move |cluster| objects(cluster, wanted));
+    let objects = patiently(registry, reading).await??;
     Ok(wire::ListResponse { protocol: PROTOCOL, objects })
 }
 
@@ -203,8 +207,8 @@ fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         conditions.push(Condition {
             kind: "RegistryRewound".to_owned(),
             message: format!(
-                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup or \
-                 a copy; it gets no orders; hotbay registry adopt shows the differences",
+                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup \
+                 or a copy; it gets no orders; hotbay registry adopt shows the differences",
                 known.rewound.len()
             ),
         });
@@ -222,6 +226,7 @@ fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         },
         status: StorageNodeStatus {
             ready: known.session.is_some(),
+            purged: known.record.purged,
             machine: known.record.machine.to_string(),
             incarnation: known.session.map(|session| session.incarnation.to_string()),
             session: known.session.map(|session| session.number.get()),

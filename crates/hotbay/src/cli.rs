@@ -23,8 +23,9 @@ Look:
   get          Show drives or nodes, and why one is not as wished
 Act:
   drive        Put drives into operation, or take them out: add, remove
-  host         The same for all drives of a host: add, remove
+  host         The same for all drives of a host: add, remove; purge a lost one
 Repair:
+  registry     Let a restored registry learn from its nodes: adopt
   store        Look after the registry's records: check
 Shell:
   completions  Print completions for bash, zsh or fish
@@ -87,6 +88,18 @@ Examples:
   hotbay host remove node-a --wait
   hotbay host remove node-a node-b --dry-run";
 
+const HOST_PURGE_EXAMPLES: &str = "\
+A machine that returns is told to close its drives; 'hotbay host add HOST --returned' takes it back.
+
+Examples:
+  hotbay host purge node-a             says what is lost, and asks
+  hotbay host purge node-a --yes";
+
+const REGISTRY_EXAMPLES: &str = "\
+Examples:
+  hotbay registry adopt                says what the nodes know that the registry forgot, and asks
+  hotbay registry adopt --yes";
+
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   source <(hotbay completions bash)
@@ -136,6 +149,12 @@ pub(crate) enum ClientCommand {
     Host {
         #[command(subcommand)]
         command: HostCommand,
+    },
+    /// Decides for a registry that went back in time
+    #[command(after_help = REGISTRY_EXAMPLES)]
+    Registry {
+        #[command(subcommand)]
+        command: RegistryCommand,
     },
 }
 
@@ -210,8 +229,19 @@ pub(crate) enum HostCommand {
         /// Also the drives that were removed on their own
         #[arg(long)]
         with_removed: bool,
+        /// The host was purged, and its machine is back
+        #[arg(long)]
+        returned: bool,
         #[command(flatten)]
         how: HowArgs,
+    },
+    /// Gives up a host whose machine is gone, with all that is on its drives
+    #[command(after_help = HOST_PURGE_EXAMPLES)]
+    Purge {
+        host: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
     /// Takes all drives of a host out of operation
     #[command(after_help = HOST_REMOVE_EXAMPLES)]
@@ -220,6 +250,17 @@ pub(crate) enum HostCommand {
         hosts: Vec<String>,
         #[command(flatten)]
         how: HowArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RegistryCommand {
+    /// Takes over what the nodes know: after a restored backup or a copied data directory
+    #[command(after_help = REGISTRY_EXAMPLES)]
+    Adopt {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -325,7 +366,7 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         let cli = Cli::command();
-        for name in ["get", "drive", "host", "store", "completions"] {
+        for name in ["get", "drive", "host", "registry", "store", "completions"] {
             check(cli.find_subcommand(name).expect("a command of that name"));
         }
     }

@@ -260,6 +260,9 @@ impl Cluster {
         if self.rewound(drive.record.node) {
             return Some(Reason::RegistryRewound);
         }
+        if self.is_purged(drive.record.node) {
+            return Some(Reason::Purged);
+        }
         match drive.record.state {
             State::Attaching | State::Closing => Some(self.waits_for(id)),
             State::Attached => match &drive.contact {

@@ -71,7 +71,8 @@ impl Cluster {
         self.heard.remove(&registration.name);
         let Registration { name, machine, incarnation, record, drives, devices, .. } = registration;
         let mut effects = Effects::default();
-        let id = known.unwrap_or(fresh.node);
+        // A node that this registry has forgotten keeps the id that it was told.
+        let id = known.or(registration.node).unwrap_or(fresh.node);
         let purged = known.is_some_and(|id| self.nodes[&id].record.purged);
         let node_record = NodeRecord { id, name, machine, purged };
         if known.is_none() {

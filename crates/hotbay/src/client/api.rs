@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hotbay_api::cms as wire;
 use hotbay_api::cms::cms_client::CmsClient;
+use hotbay_api::cms::repair_client::RepairClient;
 use hotbay_api::cms::view_client::ViewClient;
 use hotbay_api::{MESSAGE_LIMIT_BYTES, PROTOCOL};
 use hotbay_host::RuntimeDir;
@@ -105,6 +106,13 @@ impl Api {
             return Err(ClientError::AnswerCount { answers: results.len(), actions: count });
         }
         Ok(results.into_iter().map(plain_result).collect())
+    }
+
+    /// What nodes know that the registry has forgotten; taken over if `confirmed`.
+    pub(crate) async fn adopt(&self, confirmed: bool) -> Result<wire::AdoptResponse, ClientError> {
+        let request = wire::AdoptRequest { protocol: PROTOCOL, confirmed };
+        let mut client = RepairClient::new(self.channel.clone());
+        self.in_time(client.adopt(request)).await
     }
 
     /// The objects of a kind as JSON; with a name only the one that it means.

@@ -1,7 +1,7 @@
 //! The client: everything that asks a registry, for people and scripts. `main` calls [`run`].
 //!
-//! - [`get`] shows, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts a registry's answers into
-//!   words.
+//! - [`get`] shows, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts answers into words.
+//!   [`repair`] is for what a person decides once things went wrong.
 //! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
 
@@ -12,6 +12,7 @@ mod error;
 mod exit;
 mod get;
 mod nearest;
+mod repair;
 mod rows;
 mod screen;
 mod suggest;
@@ -23,7 +24,7 @@ pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
 pub(crate) use screen::Screen;
 
-use crate::cli::{ClientCommand, DriveCommand, HostCommand};
+use crate::cli::{ClientCommand, DriveCommand, HostCommand, RegistryCommand};
 use act::{Asked, Verb};
 use api::Api;
 
@@ -47,14 +48,18 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
             }
             ClientCommand::Host { command } => {
                 let asked = match command {
-                    HostCommand::Add { hosts, with_removed, how } => {
-                        Asked::of_hosts(Verb::Add, hosts, with_removed, how)
+                    HostCommand::Add { hosts, with_removed, returned, how } => {
+                        Asked { with_removed, returned, ..Asked::of_hosts(Verb::Add, hosts, how) }
                     }
-                    HostCommand::Remove { hosts, how } => {
-                        Asked::of_hosts(Verb::Remove, hosts, false, how)
+                    HostCommand::Remove { hosts, how } => Asked::of_hosts(Verb::Remove, hosts, how),
+                    HostCommand::Purge { host, yes } => {
+                        return repair::purge(&api, &mut screen, &host, yes).await;
                     }
                 };
                 act::run(&api, &mut screen, asked).await
+            }
+            ClientCommand::Registry { command: RegistryCommand::Adopt { yes } } => {
+                repair::adopt(&api, &mut screen, yes).await
             }
         }
     })

@@ -9,7 +9,7 @@ use hotbay_node::{Config, Place};
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
-use super::{logging, stop};
+use super::{descriptors, logging, stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
@@ -30,6 +30,7 @@ pub(crate) struct NodeArgs {
 pub(crate) fn node(args: NodeArgs) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
+    descriptors::allow_many();
     let NodeArgs { join, name, data_dir, drives } = args;
     let config = Config {
         name,

@@ -9,7 +9,7 @@
 //! The actor applies an event in memory at once, adds its writes to the batch that is being collected, and puts the
 //! reply and the orders behind the gate. While one batch is being synced the next one is collected, so callers that
 //! come at the same time share one sync. Nothing leaves before its batch is durable. A write that fails is tried
-//! again until it is durable; meanwhile new decisions are refused at the door, because nothing could be promised.
+//! again until it is durable; meanwhile new requests are refused at the door, because nothing could be promised.
 
 mod run;
 mod writer;
@@ -104,11 +104,12 @@ enum Command {
         report: Option<u64>,
         reply: ReplyTo,
     },
-    /// Looks at the state; what it returns is run when all that it saw is durable.
-    Read(Box<dyn FnOnce(&Cluster) -> Release + Send>),
+    /// Looks at the state, or hears why that cannot be; what it returns is run when all that it saw is durable.
+    Read(Look),
 }
 
 type ReplyTo = oneshot::Sender<Result<Reply, CallError>>;
+type Look = Box<dyn FnOnce(Result<&Cluster, CallError>) -> Release + Send>;
 type Release = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for Command {
@@ -208,7 +209,7 @@ impl Registry {
         self.apply(Event::Adopt { term }, None).await.map(drop)
     }
 
-    /// Looks at the state. What is seen is durable when it is returned.
+    /// Looks at the state. What is seen is durable when it is returned; while the store fails, that is refused.
     pub async fn read<T, F>(&self, look: F) -> Result<T, CallError>
     where
         T: Send + 'static,
@@ -216,12 +217,12 @@ impl Registry {
     {
         let (reply, answer) = oneshot::channel();
         let command = Command::Read(Box::new(move |cluster| {
-            let seen = look(cluster);
+            let seen = cluster.map(look);
             // The caller may have gone meanwhile.
             Box::new(move || drop(reply.send(seen)))
         }));
         self.send(command).await?;
-        answer.await.map_err(|_| CallError::Stopped)
+        answer.await.map_err(|_| CallError::Stopped)?
     }
 
     /// A number that grows with every change that is durable; waiting on it is how to follow the state.

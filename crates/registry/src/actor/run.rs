@@ -113,17 +113,21 @@ impl Actor {
                 reply.send(self.newest_session).unwrap_or_default();
             }
             Command::Apply { event, report, reply } => self.apply(*event, report, reply),
-            Command::Read(look) => {
-                let release = look(&self.cluster);
-                self.hold(Held::Read(release));
-            }
+            Command::Read(look) => match self.refused_at_the_door() {
+                Some(error) => look(Err(error))(),
+                None => {
+                    let release = look(Ok(&self.cluster));
+                    self.hold(Held::Read(release));
+                }
+            },
         }
     }
 
     fn apply(&mut self, event: Event, report: Option<u64>, reply: ReplyTo) {
-        if let (Some(error), true) = (&self.failing, promises(&event)) {
-            let error = error.to_string();
-            drop(reply.send(Err(CallError::StoreFailing { error })));
+        if asks(&event)
+            && let Some(error) = self.refused_at_the_door()
+        {
+            drop(reply.send(Err(error)));
             return;
         }
         let session = match &event {
@@ -163,6 +167,13 @@ impl Actor {
         {
             self.pace.forget(drive);
         }
+    }
+
+    /// Why nobody gets an answer now. What is already decided and not durable stands before every answer, so a new
+    /// caller would only wait with the others.
+    fn refused_at_the_door(&self) -> Option<CallError> {
+        let error = self.failing.as_ref()?.to_string();
+        Some(CallError::StoreFailing { error })
     }
 
     fn carry_out(
@@ -288,12 +299,13 @@ impl Actor {
 
 /// Whether the event is somebody's request, to be refused while nothing can be promised. The rest is news, and news
 /// is taken.
-fn promises(event: &Event) -> bool {
+fn asks(event: &Event) -> bool {
     match event {
-        Event::Register { .. } | Event::Adopt { .. } | Event::Place { .. } | Event::Free { .. } => {
-            true
-        }
-        Event::Act { dry_run, .. } => !dry_run,
+        Event::Register { .. }
+        | Event::Act { .. }
+        | Event::Adopt { .. }
+        | Event::Place { .. }
+        | Event::Free { .. } => true,
         Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,
     }
 }
