@@ -8,10 +8,10 @@ use hotbay_api::kinds::{
     API_VERSION, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus, Metadata,
     StorageNode, StorageNodeStatus,
 };
-use hotbay_core::cluster::{self, Cluster};
+use hotbay_core::cluster::{self, About, Cluster};
 use hotbay_core::cms::Target;
 use hotbay_core::message::RecordHealth;
-use hotbay_registry::Registry;
+use hotbay_registry::{EventLog, Recorded, Registry};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -41,6 +41,7 @@ enum Wanted {
 
 #[tonic::async_trait]
 impl wire::view_server::View for Views {
+    type EventsStream = Pin<Box<dyn Stream<Item = Result<wire::Event, Status>> + Send>>;
     type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::ListResponse, Status>> + Send>>;
 
     async fn list(
@@ -50,6 +51,18 @@ impl wire::view_server::View for Views {
         admit(&request)?;
         let wanted = wanted(request.into_inner())?;
         list(&self.registry, wanted).await.map(Response::new)
+    }
+
+    async fn events(
+        &self,
+        request: Request<wire::EventsRequest>,
+    ) -> Result<Response<Self::EventsStream>, Status> {
+        admit(&request)?;
+        let wire::EventsRequest { protocol, follow } = request.into_inner();
+        check_protocol(protocol)?;
+        let (events, stream) = mpsc::channel(64);
+        tokio::spawn(tell(self.registry.events(), follow, events));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn watch(
@@ -94,13 +107,49 @@ async fn follow(
     }
 }
 
+/// Sends what is kept, and on request what comes. A reader that is slower than the events misses the oldest.
+async fn tell(log: EventLog, follow: bool, events: mpsc::Sender<Result<wire::Event, Status>>) {
+    let mut newest = log.newest();
+    let mut told = 0;
+    loop {
+        newest.mark_unchanged();
+        for event in log.after(told) {
+            told = event.number;
+            if events.send(Ok(event_on_wire(event))).await.is_err() {
+                return;
+            }
+        }
+        if !follow {
+            return;
+        }
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = events.closed() => return,
+        }
+    }
+}
+
+fn event_on_wire(event: Recorded) -> wire::Event {
+    let Recorded { number, wall_ms, notice } = event;
+    let about = match notice.about {
+        About::Drive(id) => id.to_string(),
+        About::Node(id) => id.to_string(),
+        About::Registry => String::new(),
+    };
+    wire::Event { number, time_ms: wall_ms, warning: notice.warning, about, text: notice.text }
+}
+
+fn check_protocol(protocol: u32) -> Result<(), Status> {
+    if protocol == PROTOCOL {
+        return Ok(());
+    }
+    let words = format!("protocol {protocol} is spoken there and {PROTOCOL} here; use one release");
+    Err(Status::failed_precondition(words))
+}
+
 fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
     let wire::ListRequest { protocol, kind, name } = request;
-    if protocol != PROTOCOL {
-        let words =
-            format!("protocol {protocol} is spoken there and {PROTOCOL} here; use one release");
-        return Err(Status::failed_precondition(words));
-    }
+    check_protocol(protocol)?;
     match (kind.as_str(), name.is_empty()) {
         ("Drive", true) => Ok(Wanted::Drives),
         ("Drive", false) => Ok(Wanted::Drive(name)),

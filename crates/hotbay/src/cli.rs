@@ -12,28 +12,28 @@ use crate::run::RunCommand;
 use crate::store::StoreCommand;
 
 const HELP: &str = "\
-Hotbay: block storage for bare metal. Drives in and out of operation, by name.
+Hotbay: block storage for bare metal
 
 Usage: hotbay [--api PATH] COMMAND
-
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
 Look:
   get          Show drives or nodes, and why one is not as wished
+  describe     Everything about one drive or node, with what happened to it
+  events       What happened lately, and with --follow what happens
+  status       How it all stands, in a few lines
 Act:
   drive        Put drives into operation, or take them out: add, remove
   host         The same for all drives of a host: add, remove; purge a lost one
 Repair:
   registry     Let a restored registry learn from its nodes: adopt
   store        Look after the registry's records: check
-Shell:
   completions  Print completions for bash, zsh or fish
 
   --api PATH   The registry's socket. If left out: $HOTBAY_API, else
                ./hotbay-demo/api.sock, else api.sock in the runtime directory
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
-
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not yet: try again, 4 no such
 drive or host, 5 refused. The worst of them if several things were asked for.
 ";
@@ -53,6 +53,23 @@ const GET_NODES_EXAMPLES: &str = "\
 Examples:
   hotbay get nodes --watch             follow what changes
   hotbay get nodes node-a -o json      everything about one node";
+
+const DESCRIBE_EXAMPLES: &str = "\
+Examples:
+  hotbay describe drive node-a:bay-0
+  hotbay describe node node-a";
+
+const EVENTS_EXAMPLES: &str = "\
+Examples:
+  hotbay events                        what happened lately
+  hotbay events --follow";
+
+const STATUS_EXAMPLES: &str = "\
+Exits with 0 if every node is there and every drive as wished, else with 3.
+
+Examples:
+  hotbay status
+  hotbay status --api /run/hotbay/api.sock";
 
 const DRIVE_EXAMPLES: &str = "\
 Examples:
@@ -138,6 +155,22 @@ pub(crate) enum ClientCommand {
     /// Shows drives or nodes, and why one is not as wished
     #[command(after_help = GET_EXAMPLES)]
     Get(GetArgs),
+    /// Shows everything about one drive or node, with what happened to it
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Describe {
+        #[command(subcommand)]
+        what: Described,
+    },
+    /// Shows what happened lately: the last 1,000 events since the registry started
+    #[command(after_help = EVENTS_EXAMPLES)]
+    Events {
+        /// Go on and show what happens
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Shows how it all stands, in a few lines
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status,
     /// Puts drives into operation, or takes them out
     #[command(after_help = DRIVE_EXAMPLES)]
     Drive {
@@ -187,6 +220,23 @@ pub(crate) enum What {
     Nodes {
         #[arg(value_name = "NODE")]
         names: Vec<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Described {
+    /// One drive
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Drive {
+        /// A drive's name, serial number or id, or node:/dev/x, or node:bay-0
+        #[arg(value_name = "DRIVE")]
+        name: String,
+    },
+    /// One node
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Node {
+        #[arg(value_name = "NODE")]
+        name: String,
     },
 }
 
@@ -366,7 +416,17 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         let cli = Cli::command();
-        for name in ["get", "drive", "host", "registry", "store", "completions"] {
+        for name in [
+            "get",
+            "describe",
+            "events",
+            "status",
+            "drive",
+            "host",
+            "registry",
+            "store",
+            "completions",
+        ] {
             check(cli.find_subcommand(name).expect("a command of that name"));
         }
     }

@@ -13,7 +13,7 @@
 
 use super::find::Unmet;
 use super::life::Happening;
-use super::{Cluster, Contact, Effects, Reply, State};
+use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
 use crate::cms::{Action, Code, Outcome, Reason};
 use crate::ids::{DriveId, NodeId};
 use crate::order::Goal;
@@ -189,6 +189,8 @@ impl Cluster {
             record.since_ms = asked.now_ms;
             asked.by.clone_into(&mut record.asked_by);
         });
+        let text = format!("{} goes into operation, asked by {}.", self.describe(id), asked.by);
+        effects.notices.push(Notice::plain(About::Drive(id), text));
         self.order_anew(id, effects);
         Outcome::new(Code::Ok)
     }
@@ -224,6 +226,9 @@ impl Cluster {
                 record.since_ms = asked.now_ms;
                 asked.by.clone_into(&mut record.asked_by);
             });
+            let text =
+                format!("{} goes out of operation, asked by {}.", self.describe(id), asked.by);
+            effects.notices.push(Notice::plain(About::Drive(id), text));
             self.order_anew(id, effects);
             return try_again(self.waits_for(id));
         }

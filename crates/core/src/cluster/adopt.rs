@@ -5,7 +5,7 @@
 
 use super::records::Write;
 use super::registration::Difference;
-use super::{Cluster, Contact, Effects, Notice, Reply, State};
+use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
 use crate::ids::{DriveId, NodeName, TermId};
 use crate::order::{Generation, Goal, Term};
 
@@ -45,7 +45,7 @@ impl Cluster {
         }
         for name in heard.keys() {
             let text = format!("What {name} knows was adopted; the registry goes on above it.");
-            effects.notices.push(Notice { warning: true, text });
+            effects.notices.push(Notice::warning(About::Registry, text));
         }
         self.end_all_sessions();
         effects.sessions_end = true;

@@ -5,7 +5,7 @@
 //! turns up in another node belongs to that node from then on, and may be taken over there.
 
 use super::records::Write;
-use super::{Cluster, Effects, Notice, State};
+use super::{About, Cluster, Effects, Notice, State};
 use crate::cms::{Code, Outcome, Reason};
 use crate::device::Observed;
 use crate::ids::NodeId;
@@ -53,7 +53,7 @@ impl Cluster {
             outcome.drives.push(Outcome { drive: Some(drive), ..Outcome::new(Code::Ok) });
         }
         let text = format!("Host {name} was purged: its machine is taken for gone.");
-        effects.notices.push(Notice { warning: true, text });
+        effects.notices.push(Notice::warning(About::Node(id), text));
         outcome
     }
 
@@ -86,7 +86,7 @@ impl Cluster {
             };
         });
         let text = format!("{} came from a host that was purged.", self.describe(id));
-        effects.notices.push(Notice { warning: true, text });
+        effects.notices.push(Notice::warning(About::Drive(id), text));
     }
 
     fn mark(&mut self, id: NodeId, purged: bool, effects: &mut Effects) {

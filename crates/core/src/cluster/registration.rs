@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::adopt::Heard;
 use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
-use super::{Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
+use super::{About, Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
 use crate::device::Observed;
 use crate::evidence::Comparison;
 use crate::ids::{ClusterId, DriveId, NodeId, NodeName, SessionNumber};
@@ -92,6 +92,8 @@ impl Cluster {
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
         self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
+        let text = format!("The agent of {} has registered.", self.nodes[&id].record.name);
+        effects.notices.push(Notice::plain(About::Node(id), text));
         effects.reply = Reply::Registered(Box::new(Registered {
             session,
             cluster: self.id(),
@@ -167,8 +169,17 @@ impl Cluster {
             differences.push(Difference::UnknownTerm { accepted, ours: self.term() });
         }
         for report in &registration.drives {
-            let Some(drive) = self.drives.get(&report.drive) else { continue };
             let Some((theirs, goal)) = report.newest() else { continue };
+            let Some(drive) = self.drives.get(&report.drive) else {
+                // From its label it is made again. One that is being opened and has none yet cannot be told from a
+                // drive that nobody wants: without this it would stay open under an id that nobody knows.
+                let unlabelled = report.open && report.label.is_none();
+                if unlabelled && self.rules.hold(Rule::RewoundGeneration) {
+                    let (drive, ours) = (report.drive, Generation::ZERO);
+                    differences.push(Difference::Generation { drive, theirs, ours });
+                }
+                continue;
+            };
             let ours = drive.record.generation;
             if theirs > ours && self.rules.hold(Rule::RewoundGeneration) {
                 differences.push(Difference::Generation { drive: report.drive, theirs, ours });
@@ -229,7 +240,7 @@ impl Cluster {
                 "{} is known again from its own label; its record was missing.",
                 self.describe(label.drive)
             );
-            effects.notices.push(Notice { warning: true, text });
+            effects.notices.push(Notice::warning(About::Drive(label.drive), text));
         }
     }
 
@@ -266,7 +277,7 @@ impl Cluster {
                         self.nodes[&node].record.name,
                         self.describe(with)
                     );
-                    effects.notices.push(Notice { warning: true, text });
+                    effects.notices.push(Notice::warning(About::Node(node), text));
                     continue;
                 }
             };

@@ -1,6 +1,6 @@
 //! The client: everything that asks a registry, for people and scripts. `main` calls [`run`].
 //!
-//! - [`get`] shows, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts answers into words.
+//! - [`get`], [`describe`], [`events`] and [`status`] show, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
 //! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
@@ -8,13 +8,16 @@
 mod act;
 mod answer;
 pub(crate) mod api;
+mod describe;
 mod error;
+mod events;
 mod exit;
 mod get;
 mod nearest;
 mod repair;
 mod rows;
 mod screen;
+mod status;
 mod suggest;
 mod table;
 mod wait;
@@ -39,6 +42,9 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
         let mut screen = Screen::new();
         match command {
             ClientCommand::Get(args) => get::run(&api, &mut screen, args).await,
+            ClientCommand::Describe { what } => describe::run(&api, &mut screen, what).await,
+            ClientCommand::Events { follow } => events::run(&api, &mut screen, follow).await,
+            ClientCommand::Status => status::run(&api, &mut screen).await,
             ClientCommand::Drive { command } => {
                 let (verb, args) = match command {
                     DriveCommand::Add(args) => (Verb::Add, args),

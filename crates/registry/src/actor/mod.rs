@@ -11,6 +11,7 @@
 //! come at the same time share one sync. Nothing leaves before its batch is durable. A write that fails is tried
 //! again until it is durable; meanwhile new requests are refused at the door, because nothing could be promised.
 
+mod events;
 mod run;
 mod writer;
 
@@ -24,6 +25,8 @@ use hotbay_core::message::{Answer, Order, Registered, Registration};
 use hotbay_core::rules::Rules;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
+
+pub use events::{EventLog, Recorded};
 
 use crate::codec::{self, Unreadable};
 use crate::store::Store;
@@ -89,6 +92,7 @@ pub struct Registry {
     commands: mpsc::Sender<Command>,
     changes: watch::Receiver<u64>,
     health: watch::Receiver<StoreHealth>,
+    events: EventLog,
 }
 
 /// Ends when the actor ends: with an error when the store cannot be used any more.
@@ -141,14 +145,16 @@ impl Registry {
         let (health_changed, health) = watch::channel(StoreHealth::Good);
         let (ended_with, ended) = oneshot::channel();
         let (writer, written) = writer::start(store, surroundings.checkpoint);
-        let actor = run::Actor::new(cluster, surroundings, writer, changed, health_changed);
+        let events = EventLog::new();
+        let shown = run::Shown { changed, health: health_changed, events: events.clone() };
+        let actor = run::Actor::new(cluster, surroundings, writer, shown);
         tokio::spawn(async move {
             if let Err(error) = actor.run(inbox, written).await {
                 // Nobody may be left to hear it when the process ends.
                 ended_with.send(error).unwrap_or_default();
             }
         });
-        Ok((Self { commands, changes, health }, ended))
+        Ok((Self { commands, changes, health, events }, ended))
     }
 
     /// Opens a session with an agent; what it is to be told goes to `outbox`.
@@ -228,6 +234,11 @@ impl Registry {
     /// A number that grows with every change that is durable; waiting on it is how to follow the state.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
+    }
+
+    /// What happened lately.
+    pub fn events(&self) -> EventLog {
+        self.events.clone()
     }
 
     /// Whether decisions can be made durable.
