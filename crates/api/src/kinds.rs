@@ -109,6 +109,9 @@ pub struct StorageNode {
 pub struct StorageNodeStatus {
     /// The agent is registered.
     pub ready: bool,
+    /// The host was given up.
+    #[serde(default)]
+    pub purged: bool,
     pub machine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,

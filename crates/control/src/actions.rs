@@ -6,9 +6,10 @@ use hotbay_api::{PROTOCOL, convert::Malformed};
 use hotbay_core::cluster::Cluster;
 use hotbay_core::cms::{Code, Outcome};
 use hotbay_core::ids::DriveId;
-use hotbay_registry::{CallError, Registry};
+use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
+use crate::patience::patiently;
 use crate::peer::admit;
 
 /// How many actions one call may carry. A longer list would keep everybody else waiting.
@@ -44,8 +45,8 @@ impl wire::cms_server::Cms for Actions {
         }
         let decoded: Vec<_> = actions.into_iter().map(action_from_wire).collect();
         let understood = decoded.iter().filter_map(|action| action.as_ref().ok().cloned());
-        let acted = self.registry.act(understood.collect(), who, dry_run).await;
-        let outcomes = acted.map_err(refusal)?;
+        let acting = self.registry.act(understood.collect(), who, dry_run);
+        let outcomes = patiently(&self.registry, acting).await?;
         let briefs = self.briefs(&outcomes).await?;
         let mut outcomes = outcomes.into_iter();
         let results = decoded.into_iter().map(|action| match action {
@@ -71,7 +72,7 @@ impl Actions {
         let look = move |cluster: &Cluster| {
             ids.into_iter().filter_map(|id| Some((id, brief(cluster, id)?))).collect()
         };
-        self.registry.read(look).await.map_err(refusal)
+        patiently(&self.registry, self.registry.read(look)).await
     }
 }
 
@@ -96,14 +97,5 @@ fn result(outcome: Outcome, briefs: &Briefs) -> wire::ActionResult {
         retry_after_ms: retry_after_ms.unwrap_or(0),
         drive: drive.and_then(|id| briefs.get(&id).cloned()),
         drives: drives.into_iter().map(|outcome| result(outcome, briefs)).collect(),
-    }
-}
-
-fn refusal(error: CallError) -> Status {
-    match error {
-        CallError::Refused(refused) => Status::failed_precondition(refused.to_string()),
-        CallError::StoreFailing { .. } | CallError::Stopped => {
-            Status::unavailable(error.to_string())
-        }
     }
 }

@@ -4,7 +4,8 @@
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
-//! - [`peer`]: who is at the other end of the socket.
+//! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in.
+//! - [`patience`]: how long a caller waits for a store that cannot be written.
 //! - [`door`]: agents on other machines.
 //!
 //! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it. If asked
@@ -12,6 +13,8 @@
 
 mod actions;
 mod door;
+mod incoming;
+mod patience;
 mod peer;
 mod repair;
 mod sessions;
@@ -28,7 +31,6 @@ use hotbay_api::join::joining_server::JoiningServer;
 use hotbay_api::join::tokens_server::TokensServer;
 use hotbay_registry::Registry;
 use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 
 pub use door::{AuthorityError, Door, DoorError, DoorOptions};
@@ -68,7 +70,7 @@ pub async fn serve_with_door(
         .add_service(repair)
         .add_service(view)
         .add_service(TokensServer::new(door::join::TokenMaker { office }))
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop);
+        .serve_with_incoming_shutdown(incoming::Incoming::new(listener), stop);
     match door {
         None => local.await,
         // Sessions never end by themselves: when the local side has ended, the door is left to the end of the process.

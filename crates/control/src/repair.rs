@@ -8,8 +8,8 @@ use hotbay_core::ids::{DriveId, TermId};
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
+use crate::patience::patiently;
 use crate::peer::admit;
-use crate::sessions::unavailable;
 
 pub(crate) struct Repairs {
     registry: Registry,
@@ -34,12 +34,12 @@ impl wire::repair_server::Repair for Repairs {
             let malformed = Malformed::Protocol { theirs: protocol };
             return Err(Status::failed_precondition(malformed.to_string()));
         }
-        let nodes = self.registry.read(differences).await.map_err(unavailable)?;
+        let nodes = patiently(&self.registry, self.registry.read(differences)).await?;
         let adopted = confirmed && !nodes.is_empty();
         if adopted {
             tracing::warn!(who, "adopting what {} nodes know", nodes.len());
             let term = TermId::from_bits((self.fresh)());
-            self.registry.adopt(term).await.map_err(unavailable)?;
+            patiently(&self.registry, self.registry.adopt(term)).await?;
         }
         Ok(Response::new(wire::AdoptResponse { protocol: PROTOCOL, nodes, adopted }))
     }

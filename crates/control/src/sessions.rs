@@ -212,6 +212,6 @@ fn reason(error: &CallError) -> &'static str {
     }
 }
 
-pub(crate) fn unavailable(error: CallError) -> Status {
+fn unavailable(error: CallError) -> Status {
     Status::unavailable(error.to_string())
 }

@@ -8,17 +8,17 @@ use hotbay_api::kinds::{
     API_VERSION, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus, Metadata,
     StorageNode, StorageNodeStatus,
 };
-use hotbay_core::cluster::{self, Cluster};
+use hotbay_core::cluster::{self, About, Cluster};
 use hotbay_core::cms::Target;
 use hotbay_core::message::RecordHealth;
-use hotbay_registry::Registry;
+use hotbay_registry::{EventLog, Recorded, Registry};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use crate::patience::patiently;
 use crate::peer::admit;
-use crate::sessions::unavailable;
 
 pub(crate) struct Views {
     registry: Registry,
@@ -41,6 +41,7 @@ enum Wanted {
 
 #[tonic::async_trait]
 impl wire::view_server::View for Views {
+    type EventsStream = Pin<Box<dyn Stream<Item = Result<wire::Event, Status>> + Send>>;
     type WatchStream = Pin<Box<dyn Stream<Item = Result<wire::ListResponse, Status>> + Send>>;
 
     async fn list(
@@ -50,6 +51,18 @@ impl wire::view_server::View for Views {
         admit(&request)?;
         let wanted = wanted(request.into_inner())?;
         list(&self.registry, wanted).await.map(Response::new)
+    }
+
+    async fn events(
+        &self,
+        request: Request<wire::EventsRequest>,
+    ) -> Result<Response<Self::EventsStream>, Status> {
+        admit(&request)?;
+        let wire::EventsRequest { protocol, follow } = request.into_inner();
+        check_protocol(protocol)?;
+        let (events, stream) = mpsc::channel(64);
+        tokio::spawn(tell(self.registry.events(), follow, events));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn watch(
@@ -74,12 +87,16 @@ async fn follow(
     let mut last = None;
     loop {
         changes.mark_unchanged();
-        let list = list(&registry, wanted.clone()).await;
-        let failed = list.is_err();
-        let news = list.as_ref().ok() != last.as_ref();
-        if news {
-            last = list.as_ref().ok().cloned();
-            if lists.send(list).await.is_err() || failed {
+        let list = match list(&registry, wanted.clone()).await {
+            Ok(list) => list,
+            Err(status) => {
+                // The reader may be gone; then nobody needs to know.
+                return lists.send(Err(status)).await.unwrap_or_default();
+            }
+        };
+        if last.as_ref() != Some(&list) {
+            last = Some(list.clone());
+            if lists.send(Ok(list)).await.is_err() {
                 return;
             }
         }
@@ -90,13 +107,49 @@ async fn follow(
     }
 }
 
+/// Sends what is kept, and on request what comes. A reader that is slower than the events misses the oldest.
+async fn tell(log: EventLog, follow: bool, events: mpsc::Sender<Result<wire::Event, Status>>) {
+    let mut newest = log.newest();
+    let mut told = 0;
+    loop {
+        newest.mark_unchanged();
+        for event in log.after(told) {
+            told = event.number;
+            if events.send(Ok(event_on_wire(event))).await.is_err() {
+                return;
+            }
+        }
+        if !follow {
+            return;
+        }
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = events.closed() => return,
+        }
+    }
+}
+
+fn event_on_wire(event: Recorded) -> wire::Event {
+    let Recorded { number, wall_ms, notice } = event;
+    let about = match notice.about {
+        About::Drive(id) => id.to_string(),
+        About::Node(id) => id.to_string(),
+        About::Registry => String::new(),
+    };
+    wire::Event { number, time_ms: wall_ms, warning: notice.warning, about, text: notice.text }
+}
+
+fn check_protocol(protocol: u32) -> Result<(), Status> {
+    if protocol == PROTOCOL {
+        return Ok(());
+    }
+    let words = format!("protocol {protocol} is spoken there and {PROTOCOL} here; use one release");
+    Err(Status::failed_precondition(words))
+}
+
 fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
     let wire::ListRequest { protocol, kind, name } = request;
-    if protocol != PROTOCOL {
-        let words =
-            format!("protocol {protocol} is spoken there and {PROTOCOL} here; use one release");
-        return Err(Status::failed_precondition(words));
-    }
+    check_protocol(protocol)?;
     match (kind.as_str(), name.is_empty()) {
         ("Drive", true) => Ok(Wanted::Drives),
         ("Drive", false) => Ok(Wanted::Drive(name)),
@@ -109,8 +162,8 @@ fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
 }
 
 async fn list(registry: &Registry, wanted: Wanted) -> Result<wire::ListResponse, Status> {
-    let objects = registry.read(move |cluster| objects(cluster, wanted)).await;
-    let objects = objects.map_err(unavailable)??;
+    let reading = registry.read(move |cluster| objects(cluster, wanted));
+    let objects = patiently(registry, reading).await??;
     Ok(wire::ListResponse { protocol: PROTOCOL, objects })
 }
 
@@ -203,8 +256,8 @@ fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         conditions.push(Condition {
             kind: "RegistryRewound".to_owned(),
             message: format!(
-                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup or \
-                 a copy; it gets no orders; hotbay registry adopt shows the differences",
+                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup \
+                 or a copy; it gets no orders; hotbay registry adopt shows the differences",
                 known.rewound.len()
             ),
         });
@@ -222,6 +275,7 @@ fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         },
         status: StorageNodeStatus {
             ready: known.session.is_some(),
+            purged: known.record.purged,
             machine: known.record.machine.to_string(),
             incarnation: known.session.map(|session| session.incarnation.to_string()),
             session: known.session.map(|session| session.number.get()),

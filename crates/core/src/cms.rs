@@ -11,16 +11,21 @@ use crate::message::Obstacle;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Puts every drive of a host into operation. Leaves out drives that were removed on their own, unless
-    /// `with_removed`.
+    /// `with_removed`. A host that was purged and came back is refused, unless `returned`.
     AddHost {
         host: String,
         with_removed: bool,
+        returned: bool,
     },
     RemoveHost {
         host: String,
     },
     AddDevice(Target),
     RemoveDevice(Target),
+    /// Gives up a host whose machine is gone, with all that is on it.
+    PurgeHost {
+        host: String,
+    },
     /// Which volumes stand in the way of a removal. Changes nothing.
     GetDependentVolumes(Target),
 }
@@ -131,6 +136,10 @@ pub enum Reason {
     RegistryRewound,
     /// Left out of a host action: it was removed on its own.
     RemovedOnItsOwn,
+    /// The host was given up, and nobody has said yet that it is back.
+    Purged,
+    /// The host's agent is there, so the host is not gone.
+    AgentRegistered,
     /// The host has no drive that could be added.
     NoUsableDrive,
 }
@@ -155,6 +164,12 @@ impl fmt::Display for Reason {
                  backup or a copy; the node gets no orders",
             ),
             Self::RemovedOnItsOwn => f.write_str("it was removed on its own; add it by itself"),
+            Self::Purged => f.write_str(
+                "the host was purged; if its machine is back, say so:  hotbay host add HOST --returned",
+            ),
+            Self::AgentRegistered => f.write_str(
+                "its agent is registered, so the machine is not gone; remove the host instead",
+            ),
             Self::NoUsableDrive => f.write_str("it has no drive that could be added"),
         }
     }

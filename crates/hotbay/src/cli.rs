@@ -13,10 +13,8 @@ use crate::store::StoreCommand;
 use crate::token::TokenCommand;
 
 const HELP: &str = "\
-Hotbay: block storage for bare metal. Drives in and out of operation, by name.
-
+Hotbay: block storage for bare metal
 Usage: hotbay [--api PATH] COMMAND
-
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
@@ -24,19 +22,21 @@ Run:
   token        Let an agent on another machine join: create
 Look:
   get          Show drives or nodes, and why one is not as wished
+  describe     Everything about one drive or node, with what happened to it
+  events       What happened lately, and with --follow what happens
+  status       How it all stands, in a few lines
 Act:
   drive        Put drives into operation, or take them out: add, remove
-  host         The same for all drives of a host: add, remove
+  host         The same for all drives of a host: add, remove; purge a lost one
 Repair, and for the shell:
+  registry     Let a restored registry learn from its nodes: adopt
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
 
   --api PATH   The registry's socket. If left out: $HOTBAY_API, else
                ./hotbay-demo/api.sock, else api.sock in the runtime directory
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
-
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not yet: try again, 4 no such
-drive or host, 5 refused. The worst of them if several things were asked for.
+Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";
 
 const GET_EXAMPLES: &str = "\
@@ -54,6 +54,23 @@ const GET_NODES_EXAMPLES: &str = "\
 Examples:
   hotbay get nodes --watch             follow what changes
   hotbay get nodes node-a -o json      everything about one node";
+
+const DESCRIBE_EXAMPLES: &str = "\
+Examples:
+  hotbay describe drive node-a:bay-0
+  hotbay describe node node-a";
+
+const EVENTS_EXAMPLES: &str = "\
+Examples:
+  hotbay events                        what happened lately
+  hotbay events --follow";
+
+const STATUS_EXAMPLES: &str = "\
+Exits with 0 if every node is there and every drive as wished, else with 3.
+
+Examples:
+  hotbay status
+  hotbay status --api /run/hotbay/api.sock";
 
 const DRIVE_EXAMPLES: &str = "\
 Examples:
@@ -88,6 +105,18 @@ Exits with 0 only when every drive is closed and that is proved; with 3 while on
 Examples:
   hotbay host remove node-a --wait
   hotbay host remove node-a node-b --dry-run";
+
+const HOST_PURGE_EXAMPLES: &str = "\
+A machine that returns is told to close its drives; 'hotbay host add HOST --returned' takes it back.
+
+Examples:
+  hotbay host purge node-a             says what is lost, and asks
+  hotbay host purge node-a --yes";
+
+const REGISTRY_EXAMPLES: &str = "\
+Examples:
+  hotbay registry adopt                says what the nodes know that the registry forgot, and asks
+  hotbay registry adopt --yes";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -133,6 +162,22 @@ pub(crate) enum ClientCommand {
     /// Shows drives or nodes, and why one is not as wished
     #[command(after_help = GET_EXAMPLES)]
     Get(GetArgs),
+    /// Shows everything about one drive or node, with what happened to it
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Describe {
+        #[command(subcommand)]
+        what: Described,
+    },
+    /// Shows what happened lately: the last 1,000 events since the registry started
+    #[command(after_help = EVENTS_EXAMPLES)]
+    Events {
+        /// Go on and show what happens
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Shows how it all stands, in a few lines
+    #[command(after_help = STATUS_EXAMPLES)]
+    Status,
     /// Puts drives into operation, or takes them out
     #[command(after_help = DRIVE_EXAMPLES)]
     Drive {
@@ -144,6 +189,12 @@ pub(crate) enum ClientCommand {
     Host {
         #[command(subcommand)]
         command: HostCommand,
+    },
+    /// Decides for a registry that went back in time
+    #[command(after_help = REGISTRY_EXAMPLES)]
+    Registry {
+        #[command(subcommand)]
+        command: RegistryCommand,
     },
 }
 
@@ -176,6 +227,23 @@ pub(crate) enum What {
     Nodes {
         #[arg(value_name = "NODE")]
         names: Vec<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Described {
+    /// One drive
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Drive {
+        /// A drive's name, serial number or id, or node:/dev/x, or node:bay-0
+        #[arg(value_name = "DRIVE")]
+        name: String,
+    },
+    /// One node
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Node {
+        #[arg(value_name = "NODE")]
+        name: String,
     },
 }
 
@@ -218,8 +286,19 @@ pub(crate) enum HostCommand {
         /// Also the drives that were removed on their own
         #[arg(long)]
         with_removed: bool,
+        /// The host was purged, and its machine is back
+        #[arg(long)]
+        returned: bool,
         #[command(flatten)]
         how: HowArgs,
+    },
+    /// Gives up a host whose machine is gone, with all that is on its drives
+    #[command(after_help = HOST_PURGE_EXAMPLES)]
+    Purge {
+        host: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
     /// Takes all drives of a host out of operation
     #[command(after_help = HOST_REMOVE_EXAMPLES)]
@@ -228,6 +307,17 @@ pub(crate) enum HostCommand {
         hosts: Vec<String>,
         #[command(flatten)]
         how: HowArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RegistryCommand {
+    /// Takes over what the nodes know: after a restored backup or a copied data directory
+    #[command(after_help = REGISTRY_EXAMPLES)]
+    Adopt {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
     },
 }
 
@@ -333,7 +423,18 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         let cli = Cli::command();
-        for name in ["get", "drive", "host", "token", "store", "completions"] {
+        for name in [
+            "get",
+            "describe",
+            "events",
+            "status",
+            "drive",
+            "host",
+            "registry",
+            "token",
+            "store",
+            "completions",
+        ] {
             check(cli.find_subcommand(name).expect("a command of that name"));
         }
     }

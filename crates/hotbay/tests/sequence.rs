@@ -150,3 +150,49 @@ fn a_restored_backup_gives_no_orders() {
     assert!(text.contains("RegistryRewound"), "{text}");
     assert_eq!(cluster.agent_descriptors(0).len(), 1, "the drive stays as it was");
 }
+
+#[test]
+fn a_restored_registry_adopts_what_the_node_knows_and_goes_on() {
+    let mut cluster = Cluster::started(1, false);
+    cluster.registry.take().unwrap().stop();
+    let store = cluster.path().join("registry/registry.redb");
+    let backup = cluster.path().join("backup");
+    std::fs::copy(&store, &backup).unwrap();
+    cluster.start_registry();
+    cluster.wait_ready();
+    cluster.expect(&["drive", "add", &cluster.target(0), "--wait"], 0);
+    let held = cluster.agent_descriptors(0);
+    cluster.registry.take().unwrap().stop();
+    std::fs::copy(&backup, &store).unwrap();
+    cluster.start_registry();
+    let preview = eventually("the differences are shown", || {
+        // Without consent nothing is adopted.
+        let output = cluster.client(&["registry", "adopt"]);
+        (output.status.code() == Some(2))
+            .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+    });
+    assert!(preview.contains("generation 1"), "{preview}");
+    cluster.expect(&["registry", "adopt", "--yes"], 0);
+    cluster.wait_ready();
+    cluster.wait_state(0, "AttachedDevice");
+    assert_eq!(cluster.drive(0)["status"]["goal"]["generation"], 2, "above what the node saw");
+    assert_eq!(cluster.agent_descriptors(0), held, "the drive was never closed");
+    cluster.expect(&["drive", "remove", &cluster.target(0), "--wait"], 0);
+}
+
+#[test]
+fn a_purged_host_is_told_to_close_when_it_returns() {
+    let mut cluster = Cluster::started(1, false);
+    cluster.expect(&["host", "add", &cluster.name, "--wait"], 0);
+    cluster.expect(&["host", "purge", &cluster.name, "--yes"], 5);
+    cluster.agent.take().unwrap().kill();
+    eventually("the registry notices", || {
+        cluster.client(&["host", "purge", &cluster.name, "--yes"]).status.success().then_some(())
+    });
+    cluster.expect(&["host", "add", &cluster.name], 5);
+    cluster.start_agent();
+    cluster.wait_state(0, "DetachedDevice");
+    assert!(!anyone_has_open(&cluster.drives[0].path));
+    cluster.expect(&["host", "add", &cluster.name, "--returned", "--wait"], 0);
+    assert_eq!(cluster.state(0), "AttachedDevice");
+}

@@ -16,6 +16,7 @@ use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
 use crate::dial::RegistryAt;
 use crate::drives::{Drives, StepEnd, Where};
@@ -134,8 +135,15 @@ struct Shell {
     /// The devices that the registry has heard of.
     reported: Vec<Observed>,
     reports: u64,
-    /// How often a step on a drive has failed in a row.
-    retries: BTreeMap<DriveId, u32>,
+    retries: BTreeMap<DriveId, Retries>,
+}
+
+/// The next try of a step that failed.
+struct Retries {
+    /// How often it has failed in a row.
+    failed: u32,
+    /// The pause before the next try.
+    pause: AbortHandle,
 }
 
 struct Connection {
@@ -295,6 +303,7 @@ impl Shell {
             match effect {
                 Effect::Save(record) => self.save(record),
                 Effect::Attach(work) => {
+                    tracing::debug!(drive = %work.drive, "attaching");
                     let (at, identity) = self.at_work(&work);
                     self.drives.attach(work, at, identity);
                 }
@@ -303,11 +312,15 @@ impl Shell {
                     self.drives.relabel(work, at, identity);
                 }
                 Effect::Detach { drive, generation } => {
+                    tracing::debug!(%drive, "closing");
                     let identity = self.identity().expect("an order names the cluster");
                     let at = self.place_of(drive);
                     self.drives.detach(drive, at, identity, generation);
                 }
-                Effect::Prove { drive } => self.drives.prove(drive, self.place_of(drive)),
+                Effect::Prove { drive } => {
+                    tracing::debug!(%drive, "proving that it is closed");
+                    self.drives.prove(drive, self.place_of(drive));
+                }
                 Effect::Send(answer) => self.tell(FromAgent::Answer(answer)),
                 Effect::RetryLater(drive) => self.retry_later(drive),
                 Effect::RefuseSession(refused) => {
@@ -375,13 +388,20 @@ impl Shell {
     }
 
     fn retry_later(&mut self, drive: DriveId) {
-        let tries = self.retries.entry(drive).or_insert(0);
-        let pause = FIRST_RETRY.saturating_mul(1 << (*tries).min(8)).min(LONGEST_RETRY);
-        *tries = tries.saturating_add(1);
+        let before = self.retries.remove(&drive);
+        let failed = before.as_ref().map_or(0, |before| before.failed);
+        if let Some(before) = before {
+            // An order that is repeated is tried at once, while the pause of the last try still runs. Left alone, every
+            // such pause would go on begetting the next, and the tries would come faster and faster.
+            before.pause.abort();
+        }
+        let pause = FIRST_RETRY.saturating_mul(1 << failed.min(8)).min(LONGEST_RETRY);
         let ends = self.ends.clone();
-        tokio::spawn(async move {
+        let pausing = tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             drop(ends.send(StepEnd::Event(Event::Retry(drive))).await);
         });
+        let retries = Retries { failed: failed.saturating_add(1), pause: pausing.abort_handle() };
+        self.retries.insert(drive, retries);
     }
 }

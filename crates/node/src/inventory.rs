@@ -101,9 +101,13 @@ impl Inventory {
         self.observed()
     }
 
-    /// The devices as they were last seen.
+    /// The devices as they were last seen. One that hangs before it could be told from others is left out: it may be a
+    /// drive that is known, and must not be taken for a new one.
     pub(crate) fn observed(&self) -> Vec<Observed> {
-        self.seen.values().map(|seen| seen.observed.clone()).collect()
+        let unidentified =
+            |seen: &&Seen| seen.unfinished.is_some() && seen.observed.evidence.is_empty();
+        let known = self.seen.values().filter(|seen| !unidentified(seen));
+        known.map(|seen| seen.observed.clone()).collect()
     }
 
     fn selections(&self) -> Vec<(Option<String>, Selection)> {

@@ -7,8 +7,8 @@
 //! DIR/tls/        membership of a registry on another machine, see [`crate::membership`]
 //! ```
 //!
-//! Each file is one line with magic and checksum, then JSON. It is replaced by rename, so that a crash leaves the old or
-//! the new one whole. Damage is told from absence: a file that does not check is never taken for none.
+//! Each file is one line with magic and checksum, then JSON. It is replaced by rename, so that a crash leaves the old
+//! or the new one whole. Damage is told from absence: a file that does not check is never taken for none.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

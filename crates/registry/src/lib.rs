@@ -7,7 +7,9 @@ pub mod actor;
 pub mod codec;
 pub mod store;
 
-pub use actor::{CallError, Ended, Registry, StartError, StoreHealth, Surroundings, ToAgent};
+pub use actor::{
+    CallError, Ended, EventLog, Recorded, Registry, StartError, StoreHealth, Surroundings, ToAgent,
+};
 pub use store::check::{CheckError, Problem, Report, check, check_with};
 pub use store::embedded::RedbStore;
 pub use store::error::StoreError;

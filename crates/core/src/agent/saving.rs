@@ -24,6 +24,8 @@ impl Agent {
         if written == Written::Yes || !self.rules.hold(Rule::TermBeforeAnswer) {
             effects.push(Effect::Send(answer));
         } else {
+            // One per order, the newest: an order that comes again and again while the disk hangs adds nothing.
+            self.held.retain(|(_, held)| (held.drive, held.ordered) != (drive, ordered));
             self.held.push((written, answer));
         }
     }

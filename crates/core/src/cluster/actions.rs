@@ -13,7 +13,7 @@
 
 use super::find::Unmet;
 use super::life::Happening;
-use super::{Cluster, Contact, Effects, Reply, State};
+use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
 use crate::cms::{Action, Code, Outcome, Reason};
 use crate::ids::{DriveId, NodeId};
 use crate::order::Goal;
@@ -33,8 +33,9 @@ struct Asked<'a> {
 /// An action whose names have been found.
 #[derive(Clone, Copy)]
 enum Resolved {
-    AddHost { node: NodeId, with_removed: bool },
+    AddHost { node: NodeId, with_removed: bool, returned: bool },
     RemoveHost(NodeId),
+    PurgeHost(NodeId),
     AddDevice(DriveId),
     RemoveDevice(DriveId),
     GetDependent(DriveId),
@@ -71,9 +72,12 @@ impl Cluster {
     /// Finds what an action names.
     fn resolve(&self, action: &Action) -> Result<Resolved, Unmet> {
         Ok(match action {
-            Action::AddHost { host, with_removed } => {
-                Resolved::AddHost { node: self.host(host)?, with_removed: *with_removed }
-            }
+            Action::AddHost { host, with_removed, returned } => Resolved::AddHost {
+                node: self.host(host)?,
+                with_removed: *with_removed,
+                returned: *returned,
+            },
+            Action::PurgeHost { host } => Resolved::PurgeHost(self.host(host)?),
             Action::RemoveHost { host } => Resolved::RemoveHost(self.host(host)?),
             Action::AddDevice(target) => Resolved::AddDevice(self.find(target)?),
             Action::RemoveDevice(target) => Resolved::RemoveDevice(self.find(target)?),
@@ -83,7 +87,9 @@ impl Cluster {
 
     fn node_of(&self, resolved: Resolved) -> NodeId {
         match resolved {
-            Resolved::AddHost { node, .. } | Resolved::RemoveHost(node) => node,
+            Resolved::AddHost { node, .. }
+            | Resolved::RemoveHost(node)
+            | Resolved::PurgeHost(node) => node,
             Resolved::AddDevice(id) | Resolved::RemoveDevice(id) | Resolved::GetDependent(id) => {
                 self.drives[&id].record.node
             }
@@ -97,7 +103,10 @@ impl Cluster {
         effects: &mut Effects,
     ) -> Outcome {
         let (id, outcome) = match resolved {
-            Resolved::AddHost { node, with_removed } => {
+            Resolved::AddHost { node, with_removed, returned } => {
+                if returned {
+                    self.welcome_back(node, effects);
+                }
                 return self.each_drive(node, asked, effects, |cluster, id, asked, effects| {
                     if cluster.drives[&id].record.removed_alone && !with_removed {
                         return Outcome::because(Code::Already, Reason::RemovedOnItsOwn);
@@ -108,6 +117,7 @@ impl Cluster {
             Resolved::RemoveHost(node) => {
                 return self.each_drive(node, asked, effects, Self::remove);
             }
+            Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
             Resolved::AddDevice(id) => (id, self.add(id, asked, effects)),
             Resolved::RemoveDevice(id) => (id, self.remove(id, asked, effects)),
             Resolved::GetDependent(id) => {
@@ -158,6 +168,9 @@ impl Cluster {
         if self.rewound(drive.record.node) {
             return Outcome::because(Code::InvalidState, Reason::RegistryRewound);
         }
+        if self.is_purged(drive.record.node) {
+            return Outcome::because(Code::InvalidState, Reason::Purged);
+        }
         let record = &drive.record;
         let denied: Vec<_> = record.observed.denied.iter().cloned().map(Reason::Denied).collect();
         let next = record.state.after(Happening::Add);
@@ -176,6 +189,8 @@ impl Cluster {
             record.since_ms = asked.now_ms;
             asked.by.clone_into(&mut record.asked_by);
         });
+        let text = format!("{} goes into operation, asked by {}.", self.describe(id), asked.by);
+        effects.notices.push(Notice::plain(About::Drive(id), text));
         self.order_anew(id, effects);
         Outcome::new(Code::Ok)
     }
@@ -211,6 +226,9 @@ impl Cluster {
                 record.since_ms = asked.now_ms;
                 asked.by.clone_into(&mut record.asked_by);
             });
+            let text =
+                format!("{} goes out of operation, asked by {}.", self.describe(id), asked.by);
+            effects.notices.push(Notice::plain(About::Drive(id), text));
             self.order_anew(id, effects);
             return try_again(self.waits_for(id));
         }
@@ -246,6 +264,9 @@ impl Cluster {
         let drive = self.drives.get(&id)?;
         if self.rewound(drive.record.node) {
             return Some(Reason::RegistryRewound);
+        }
+        if self.is_purged(drive.record.node) {
+            return Some(Reason::Purged);
         }
         match drive.record.state {
             State::Attaching | State::Closing => Some(self.waits_for(id)),

@@ -5,7 +5,7 @@
 
 use super::records::Write;
 use super::registration::Difference;
-use super::{Cluster, Contact, Effects, Notice, Reply, State};
+use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
 use crate::ids::{DriveId, NodeName, TermId};
 use crate::order::{Generation, Goal, Term};
 
@@ -45,7 +45,7 @@ impl Cluster {
         }
         for name in heard.keys() {
             let text = format!("What {name} knows was adopted; the registry goes on above it.");
-            effects.notices.push(Notice { warning: true, text });
+            effects.notices.push(Notice::warning(About::Registry, text));
         }
         self.end_all_sessions();
         effects.sessions_end = true;
@@ -98,66 +98,11 @@ impl Cluster {
 mod tests {
     use super::*;
     use crate::agent::{Agent, Event as AgentEvent, RecordFound};
-    use crate::cluster::{Event, FreshIds, Records, Refused, RegistrationRefused};
+    use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says, store};
+    use crate::cluster::{Event, Records, Refused, RegistrationRefused};
     use crate::cms::{Action, Target};
-    use crate::device::{DeviceKind, Media, Observed};
-    use crate::evidence::Evidence;
-    use crate::ids::{ClusterId, Incarnation, MachineId, NodeId, SessionNumber};
-    use crate::message::{Registered, Registration};
+    use crate::ids::Incarnation;
     use crate::rules::Rules;
-
-    const DRIVE: DriveId = DriveId::from_bits(7);
-
-    fn lead(records: Records, term: u128) -> (Cluster, Vec<Write>) {
-        let (cluster, id) = (ClusterId::from_bits(1), TermId::from_bits(term));
-        Cluster::lead(Rules::default(), records, cluster, id)
-    }
-
-    /// Applies writes to what a store holds.
-    fn store(records: &mut Records, writes: Vec<Write>) {
-        for write in writes {
-            match write {
-                Write::Registry(record) => records.registry = Some(record),
-                Write::Node(record) => records.nodes = vec![record],
-                Write::Drive(record) => records.drives = vec![*record],
-            }
-        }
-    }
-
-    fn device() -> Observed {
-        Observed {
-            evidence: Evidence { serial: Some("S1".into()), ..Evidence::default() },
-            path: "/dev/sdx".into(),
-            bay: None,
-            kind: DeviceKind::Block,
-            media: Media::Ssd,
-            size_bytes: 1 << 30,
-            block_bytes: 512,
-            label: None,
-            denied: vec![],
-        }
-    }
-
-    fn register(
-        cluster: &mut Cluster,
-        session: u64,
-        registration: Registration,
-    ) -> Result<Effects, Refused> {
-        let fresh = FreshIds { node: NodeId::from_bits(9), drives: vec![DRIVE] };
-        let session = SessionNumber::from_number(session);
-        cluster.apply(Event::Register { session, registration, fresh }, 0)
-    }
-
-    fn registered(effects: &Effects) -> Registered {
-        match &effects.reply {
-            Reply::Registered(registered) => *registered.clone(),
-            Reply::Nothing | Reply::Acted(_) | Reply::Adopted => panic!("not registered"),
-        }
-    }
-
-    fn says(agent: &Agent) -> Registration {
-        agent.registration("node-a".parse().unwrap(), MachineId::from_bits(3))
-    }
 
     /// A backup from before a drive was added is restored: the registry is stopped, until it adopts what the node
     /// knows, and then goes on above it with the drive as the node has it.
@@ -170,22 +115,20 @@ mod tests {
             Rules::default(),
             Incarnation::from_bits(5),
             RecordFound::Absent(None),
-            vec![device()],
+            vec![device("S1")],
         );
-        let effects = register(&mut cluster, 1, says(&agent)).unwrap();
+        let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
         agent.step(AgentEvent::Registered(registered(&effects)));
         store(&mut disk, effects.writes);
         let backup = disk.clone();
         let target = Target { host: None, device: "S1".into() };
-        let actions = vec![Action::AddDevice(target)];
-        let act = Event::Act { actions, asked_by: String::new(), dry_run: false };
-        let effects = cluster.apply(act, 0).unwrap();
+        let (effects, _) = act(&mut cluster, Action::AddDevice(target));
         let (_, order) = effects.orders[0].clone();
         agent.step(AgentEvent::Order(order));
         agent.step(AgentEvent::SessionLost);
 
         let (mut restored, _) = lead(backup, 2);
-        let refused = register(&mut restored, 1, says(&agent)).unwrap_err();
+        let refused = register(&mut restored, 1, says(&agent, "node-a")).unwrap_err();
         let Refused::Registration(RegistrationRefused::RegistryRewound { differences, .. }) =
             refused
         else {
@@ -195,7 +138,7 @@ mod tests {
         let effects = restored.apply(Event::Adopt { term: TermId::from_bits(8) }, 0).unwrap();
         assert!(effects.sessions_end);
         assert_eq!(restored.term().number, 3, "above both terms");
-        let effects = register(&mut restored, 2, says(&agent)).unwrap();
+        let effects = register(&mut restored, 2, says(&agent, "node-a")).unwrap();
         let answer = registered(&effects);
         let allowed = answer.allowed[0].ordered;
         assert_eq!(allowed.stamp.generation, Generation::from_number(2), "above what the node saw");

@@ -1,8 +1,8 @@
 //! What an agent's answer to an order changes.
 
 use super::life::Happening;
-use super::{Cluster, Contact, Effects, Notice, Refused, State};
-use crate::ids::SessionNumber;
+use super::{About, Cluster, Contact, Effects, Notice, Refused, State};
+use crate::ids::{DriveId, SessionNumber};
 use crate::message::{Answer, AnswerResult};
 use crate::order::Goal;
 use crate::rules::Rule;
@@ -35,11 +35,12 @@ impl Cluster {
         let contact = match result {
             AnswerResult::Done => {
                 if let Some(state) = drive.record.state.after(Happening::Confirmed(ordered.goal)) {
+                    effects.notices.push(self.confirmed_notice(id, state, now_ms));
                     self.change_drive(id, &mut effects, |record| {
                         record.state = state;
                         record.since_ms = now_ms;
+                        record.take_over = false;
                     });
-                    effects.notices.push(self.confirmed_notice(id, state));
                 }
                 match ordered.goal {
                     Goal::Attach => Contact::Confirmed,
@@ -49,7 +50,7 @@ impl Cluster {
             AnswerResult::Waiting(obstacle) => Contact::Waiting(obstacle),
             AnswerResult::Refused(refused) => {
                 let text = format!("{}: its agent refuses an order: {refused}.", self.describe(id));
-                effects.notices.push(Notice { warning: true, text });
+                effects.notices.push(Notice::warning(About::Drive(id), text));
                 Contact::Refused(refused.to_string())
             }
         };
@@ -57,13 +58,15 @@ impl Cluster {
         Ok(effects)
     }
 
-    fn confirmed_notice(&self, id: crate::ids::DriveId, state: State) -> Notice {
-        let drive = self.describe(id);
+    fn confirmed_notice(&self, id: DriveId, state: State, now_ms: u64) -> Notice {
+        let (drive, after) = (self.describe(id), self.after(id, now_ms));
         let text = match state {
-            State::Attached => format!("{drive} is in operation."),
-            State::Detached => format!("{drive} is out of operation: closed, and that is proved."),
+            State::Attached => format!("{drive} is in operation{after}."),
+            State::Detached => {
+                format!("{drive} is out of operation: closed and proved{after}.")
+            }
             State::Unknown | State::Attaching | State::Closing => format!("{drive} is {state}."),
         };
-        Notice { warning: false, text }
+        Notice::plain(About::Drive(id), text)
     }
 }

@@ -25,7 +25,12 @@ impl Cluster {
         well_formed("host", host)?;
         let missing = || Unmet::new(Code::NotFound, Reason::NoSuchHost { host: host.to_owned() });
         let name = host.parse().map_err(|_| missing())?;
-        self.node_by_name.get(&name).copied().ok_or_else(missing)
+        // A purged host is found by the name it had, as long as no other has taken it.
+        let purged = || {
+            let mut nodes = self.nodes.values().filter(|node| node.record.purged);
+            nodes.find(|node| node.record.name == name).map(|node| node.record.id)
+        };
+        self.node_by_name.get(&name).copied().or_else(purged).ok_or_else(missing)
     }
 
     /// The one drive that a target means.

@@ -9,15 +9,20 @@ mod adopt;
 mod confirm;
 mod find;
 mod life;
+mod notice;
 mod place;
+mod purge;
 mod records;
 mod registration;
+#[cfg(test)]
+mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use adopt::Heard;
 pub use find::Unmet;
 pub use life::State;
+pub use notice::{About, Notice};
 pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
 pub use registration::{Difference, RegistrationRefused};
 
@@ -113,13 +118,6 @@ pub enum Refused {
     NoSuchDrive,
     #[error("the drive takes no volumes: {why}")]
     TakesNoVolumes { why: &'static str },
-}
-
-/// Something that people may want to hear of; a sentence each.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Notice {
-    pub warning: bool,
-    pub text: String,
 }
 
 /// All that a registry knows.
@@ -236,10 +234,7 @@ impl Cluster {
                 Ok(effects)
             }
             Event::Answer { session, answer } => self.answer(session, answer, now_ms),
-            Event::SessionClosed(session) => {
-                self.close_session(session);
-                Ok(Effects::default())
-            }
+            Event::SessionClosed(session) => Ok(self.close_session(session)),
             Event::Act { actions, asked_by, dry_run } => {
                 Ok(self.act(&actions, &asked_by, dry_run, now_ms))
             }
@@ -312,7 +307,7 @@ impl Cluster {
             ordered: Ordered { goal: record.state.goal(), stamp },
             incarnation,
             evidence: record.observed.evidence.clone(),
-            take_over: false,
+            take_over: record.take_over,
         }
     }
 
@@ -328,21 +323,28 @@ impl Cluster {
         }
     }
 
-    fn close_session(&mut self, session: SessionNumber) {
-        let Some(id) = self.sessions.remove(&session) else { return };
+    fn close_session(&mut self, session: SessionNumber) -> Effects {
+        let mut effects = Effects::default();
+        let Some(id) = self.sessions.remove(&session) else { return effects };
         let node = self.nodes.get_mut(&id).expect("sessions name known nodes");
         if node.session.is_none_or(|current| current.number != session) {
-            return;
+            return effects;
         }
         node.session = None;
+        let text = format!("The agent of {} cannot be reached.", node.record.name);
+        effects.notices.push(Notice::warning(About::Node(id), text));
         for drive in &node.drives {
             let drive = self.drives.get_mut(drive).expect("nodes list known drives");
             drive.contact = Contact::Silent;
         }
+        effects
     }
 
     fn insert_node(&mut self, record: NodeRecord) {
-        self.node_by_name.insert(record.name.clone(), record.id);
+        // A purged node leaves its name to another.
+        if !record.purged {
+            self.node_by_name.insert(record.name.clone(), record.id);
+        }
         let node = Node {
             drives: BTreeSet::new(),
             session: None,
@@ -380,15 +382,6 @@ impl Cluster {
 
     fn raised(&self, generation: Generation) -> Generation {
         if self.rules.hold(Rule::GenerationRises) { generation.next() } else { generation }
-    }
-
-    /// A word for a drive in a sentence.
-    fn describe(&self, id: DriveId) -> String {
-        let Some(drive) = self.drives.get(&id) else { return id.to_string() };
-        let observed = &drive.record.observed;
-        let node = self.nodes.get(&drive.record.node).map(|node| node.record.name.as_str());
-        let place = observed.bay.as_ref().map_or(observed.path.clone(), |bay| format!("bay {bay}"));
-        format!("Drive {} in {} {place}", drive.record.name, node.unwrap_or("no node"))
     }
 
     /// The goal that a drive's agent has been given.

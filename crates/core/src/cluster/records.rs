@@ -25,6 +25,9 @@ pub struct NodeRecord {
     pub id: NodeId,
     pub name: NodeName,
     pub machine: MachineId,
+    /// It was given up. The record stays, so that the machine is known when it returns.
+    #[serde(default)]
+    pub purged: bool,
 }
 
 /// One drive.
@@ -43,6 +46,9 @@ pub struct DriveRecord {
     pub removal_wanted: bool,
     /// It was removed by itself, not with its host: adding the host leaves it out.
     pub removed_alone: bool,
+    /// The next attach may take it although another node's label holds it.
+    #[serde(default)]
+    pub take_over: bool,
     pub volumes: BTreeSet<VolumeId>,
     /// Wall time of the last change of state, for people; nothing is decided by it.
     pub since_ms: u64,

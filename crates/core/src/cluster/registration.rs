@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::adopt::Heard;
 use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
-use super::{Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
+use super::{About, Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
 use crate::device::Observed;
 use crate::evidence::Comparison;
 use crate::ids::{ClusterId, DriveId, NodeId, NodeName, SessionNumber};
@@ -71,8 +71,10 @@ impl Cluster {
         self.heard.remove(&registration.name);
         let Registration { name, machine, incarnation, record, drives, devices, .. } = registration;
         let mut effects = Effects::default();
-        let id = known.unwrap_or(fresh.node);
-        let node_record = NodeRecord { id, name, machine };
+        // A node that this registry has forgotten keeps the id that it was told.
+        let id = known.or(registration.node).unwrap_or(fresh.node);
+        let purged = known.is_some_and(|id| self.nodes[&id].record.purged);
+        let node_record = NodeRecord { id, name, machine, purged };
         if known.is_none() {
             self.insert_node(node_record.clone());
             effects.writes.push(Write::Node(node_record));
@@ -90,6 +92,8 @@ impl Cluster {
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
         self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
+        let text = format!("The agent of {} has registered.", self.nodes[&id].record.name);
+        effects.notices.push(Notice::plain(About::Node(id), text));
         effects.reply = Reply::Registered(Box::new(Registered {
             session,
             cluster: self.id(),
@@ -112,8 +116,14 @@ impl Cluster {
             return Err(RegistrationRefused::ForeignCluster { node: name.clone(), theirs }.into());
         }
         let speaks_for = self.sessions.get(&session);
-        if speaks_for.is_some() && speaks_for != self.node_by_name.get(name) {
+        let returning = registration.node.filter(|id| self.is_purged(*id));
+        let named = returning.or_else(|| self.node_by_name.get(name).copied());
+        if speaks_for.is_some() && speaks_for.copied() != named {
             return Err(Refused::OldSession);
+        }
+        // One that was purged is known by its id, whoever has its name now.
+        if let Some(id) = returning {
+            return Ok(Some(id));
         }
         let duplicate = || RegistrationRefused::DuplicateNode { node: name.clone() };
         let Some(node) = self.node_by_name.get(name).map(|id| &self.nodes[id]) else {
@@ -159,8 +169,17 @@ impl Cluster {
             differences.push(Difference::UnknownTerm { accepted, ours: self.term() });
         }
         for report in &registration.drives {
-            let Some(drive) = self.drives.get(&report.drive) else { continue };
             let Some((theirs, goal)) = report.newest() else { continue };
+            let Some(drive) = self.drives.get(&report.drive) else {
+                // From its label it is made again. One that is being opened and has none yet cannot be told from a
+                // drive that nobody wants: without this it would stay open under an id that nobody knows.
+                let unlabelled = report.open && report.label.is_none();
+                if unlabelled && self.rules.hold(Rule::RewoundGeneration) {
+                    let (drive, ours) = (report.drive, Generation::ZERO);
+                    differences.push(Difference::Generation { drive, theirs, ours });
+                }
+                continue;
+            };
             let ours = drive.record.generation;
             if theirs > ours && self.rules.hold(Rule::RewoundGeneration) {
                 differences.push(Difference::Generation { drive: report.drive, theirs, ours });
@@ -221,7 +240,7 @@ impl Cluster {
                 "{} is known again from its own label; its record was missing.",
                 self.describe(label.drive)
             );
-            effects.notices.push(Notice { warning: true, text });
+            effects.notices.push(Notice::warning(About::Drive(label.drive), text));
         }
     }
 
@@ -238,6 +257,7 @@ impl Cluster {
         let mut seen = BTreeSet::new();
         for (device, fresh) in devices.into_iter().zip(fresh) {
             let label = device.label.filter(|label| label.cluster == self.id());
+            self.bring_over(node, &device, effects);
             let id = match self.matched(node, &device, &seen) {
                 Matched::Known(id) => {
                     self.note_observed(id, device, effects);
@@ -257,7 +277,7 @@ impl Cluster {
                         self.nodes[&node].record.name,
                         self.describe(with)
                     );
-                    effects.notices.push(Notice { warning: true, text });
+                    effects.notices.push(Notice::warning(About::Node(node), text));
                     continue;
                 }
             };
@@ -284,7 +304,10 @@ impl Cluster {
     }
 
     /// The drives that have the same evidence as a device.
-    fn fitting<'a>(&'a self, device: &'a Observed) -> impl Iterator<Item = DriveId> + 'a {
+    pub(super) fn fitting<'a>(
+        &'a self,
+        device: &'a Observed,
+    ) -> impl Iterator<Item = DriveId> + 'a {
         let by_fact =
             device.evidence.facts().into_iter().filter_map(|fact| self.drives_by_fact.get(&fact));
         let ids: BTreeSet<DriveId> = by_fact.flatten().copied().collect();
@@ -311,9 +334,19 @@ impl Cluster {
             (None, _) => match label.filter(|label| self.drives.contains_key(&label.drive)) {
                 // Our label on another drive: somebody copied it.
                 Some(label) => Matched::Conflict(label.drive),
-                None => Matched::New,
+                None => self.nameless_at(node, &device.path).map_or(Matched::New, Matched::Known),
             },
         }
+    }
+
+    /// A drive that nothing tells from another is only known by its place; it cannot be added, so no order is bound
+    /// to it. Without this every report would make it a drive of its own.
+    fn nameless_at(&self, node: NodeId, path: &str) -> Option<DriveId> {
+        let nameless = |id: &&DriveId| {
+            let observed = &self.drives[id].record.observed;
+            observed.evidence.is_empty() && observed.path == path
+        };
+        self.nodes[&node].drives.iter().find(nameless).copied()
     }
 
     /// Sets what each drive of the node is known to be, and lists the orders that follow.
@@ -379,6 +412,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         state: State::Unknown,
         removal_wanted: false,
         removed_alone: false,
+        take_over: false,
         volumes: BTreeSet::new(),
         since_ms: now_ms,
         asked_by: String::new(),

@@ -29,6 +29,7 @@ pub(crate) struct Asked {
     pub(crate) hosts: bool,
     pub(crate) targets: Vec<String>,
     pub(crate) with_removed: bool,
+    pub(crate) returned: bool,
     pub(crate) wait: bool,
     pub(crate) limit: Option<Duration>,
     pub(crate) dry_run: bool,
@@ -37,28 +38,18 @@ pub(crate) struct Asked {
 impl Asked {
     pub(crate) fn of_drives(verb: Verb, args: DriveArgs) -> Self {
         let DriveArgs { targets, how } = args;
-        Self::new(verb, false, targets, false, how)
+        Self::new(verb, false, targets, how)
     }
 
-    pub(crate) fn of_hosts(
-        verb: Verb,
-        hosts: Vec<String>,
-        with_removed: bool,
-        how: HowArgs,
-    ) -> Self {
-        Self::new(verb, true, hosts, with_removed, how)
+    pub(crate) fn of_hosts(verb: Verb, hosts: Vec<String>, how: HowArgs) -> Self {
+        Self::new(verb, true, hosts, how)
     }
 
-    fn new(
-        verb: Verb,
-        hosts: bool,
-        targets: Vec<String>,
-        with_removed: bool,
-        how: HowArgs,
-    ) -> Self {
+    fn new(verb: Verb, hosts: bool, targets: Vec<String>, how: HowArgs) -> Self {
         let limit = how.limit();
         let HowArgs { wait, dry_run, timeout: _ } = how;
-        Self { verb, hosts, targets, with_removed, wait, limit, dry_run }
+        let (with_removed, returned) = (false, false);
+        Self { verb, hosts, targets, with_removed, returned, wait, limit, dry_run }
     }
 
     fn action(&self, target: &str) -> Action {
@@ -74,6 +65,7 @@ impl Asked {
             host: host.to_owned(),
             device: device.to_owned(),
             with_removed: self.with_removed,
+            returned: self.returned,
         }
     }
 

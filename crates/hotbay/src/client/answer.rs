@@ -204,6 +204,7 @@ mod tests {
             hosts: false,
             targets: Vec::new(),
             with_removed: false,
+            returned: false,
             wait: false,
             limit: None,
             dry_run: false,

@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use hotbay_api::cms as wire;
 use hotbay_api::cms::cms_client::CmsClient;
+use hotbay_api::cms::repair_client::RepairClient;
 use hotbay_api::cms::view_client::ViewClient;
 use hotbay_api::join::CreateTokenRequest;
 use hotbay_api::join::tokens_client::TokensClient;
 use hotbay_api::{MESSAGE_LIMIT_BYTES, PROTOCOL};
 use hotbay_host::RuntimeDir;
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt, StreamMap};
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Response, Status};
+use tonic::{Response, Status, Streaming};
 
 use super::error::ClientError;
 use super::exit::Exit;
@@ -109,6 +111,29 @@ impl Api {
         Ok(results.into_iter().map(plain_result).collect())
     }
 
+    /// Where the registry listens.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The objects of a kind; with a name only the one that it means.
+    pub(crate) async fn objects<T: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Vec<T>, ClientError> {
+        let objects = self.list(kind, name).await?;
+        let read = |object: &String| serde_json::from_str(object).map_err(ClientError::Answer);
+        objects.iter().map(read).collect()
+    }
+
+    /// What nodes know that the registry has forgotten; taken over if `confirmed`.
+    pub(crate) async fn adopt(&self, confirmed: bool) -> Result<wire::AdoptResponse, ClientError> {
+        let request = wire::AdoptRequest { protocol: PROTOCOL, confirmed };
+        let mut client = RepairClient::new(self.channel.clone());
+        self.in_time(client.adopt(request)).await
+    }
+
     /// The objects of a kind as JSON; with a name only the one that it means.
     pub(crate) async fn list(&self, kind: Kind, name: &str) -> Result<Vec<String>, ClientError> {
         let mut viewer = self.viewer();
@@ -135,6 +160,22 @@ impl Api {
 
     pub(crate) fn lost(&self) -> ClientError {
         ClientError::Lost { socket: self.socket.clone() }
+    }
+
+    /// What happened lately, and with `follow` what happens.
+    pub(crate) async fn events(&self, follow: bool) -> Result<Streaming<wire::Event>, ClientError> {
+        let mut viewer = self.viewer();
+        let request = wire::EventsRequest { protocol: PROTOCOL, follow };
+        self.in_time(viewer.events(request)).await
+    }
+
+    /// The next event; `None` when there is none any more.
+    pub(crate) async fn next_event(
+        &self,
+        events: &mut Streaming<wire::Event>,
+    ) -> Result<Option<wire::Event>, ClientError> {
+        let next = events.message().await.map_err(|status| self.explain(&status))?;
+        Ok(next.map(|event| wire::Event { text: plain(&event.text), ..event }))
     }
 
     fn viewer(&self) -> ViewClient<Channel> {

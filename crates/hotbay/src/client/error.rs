@@ -32,6 +32,8 @@ pub(crate) enum ClientError {
     RuntimeDir(#[from] RuntimeDirError),
     #[error("cannot write the output")]
     Output(#[from] io::Error),
+    #[error("this is not done without a word of consent")]
+    NotConfirmed { typed: String },
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -41,7 +43,7 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Lost { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
-            Self::TooManyNames { .. } => Exit::Usage,
+            Self::TooManyNames { .. } | Self::NotConfirmed { .. } => Exit::Usage,
             Self::Answer(_)
             | Self::AnswerCount { .. }
             | Self::Yaml(_)
@@ -75,6 +77,12 @@ impl ClientError {
             }
             Self::Answer(_) | Self::AnswerCount { .. } => {
                 &["use the same release of hotbay on both sides"]
+            }
+            Self::NotConfirmed { typed } => {
+                return vec![
+                    "nothing was changed".to_owned(),
+                    format!("type {typed} when asked, or give --yes"),
+                ];
             }
             Self::TurnedDown { .. }
             | Self::Yaml(_)

@@ -283,7 +283,7 @@ fn name_of(object: &Value) -> String {
     plain(object["metadata"]["name"].as_str().unwrap_or_default())
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

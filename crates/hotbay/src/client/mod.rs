@@ -1,19 +1,23 @@
 //! The client: everything that asks a registry, for people and scripts. `main` calls [`run`].
 //!
-//! - [`get`] shows, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts a registry's answers into
-//!   words.
+//! - [`get`], [`describe`], [`events`] and [`status`] show, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts answers into words.
+//!   [`repair`] is for what a person decides once things went wrong.
 //! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
 
 mod act;
 mod answer;
 pub(crate) mod api;
+mod describe;
 mod error;
+mod events;
 mod exit;
 mod get;
 mod nearest;
+mod repair;
 mod rows;
 mod screen;
+mod status;
 mod suggest;
 mod table;
 mod wait;
@@ -23,7 +27,7 @@ pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
 pub(crate) use screen::Screen;
 
-use crate::cli::{ClientCommand, DriveCommand, HostCommand};
+use crate::cli::{ClientCommand, DriveCommand, HostCommand, RegistryCommand};
 use act::{Asked, Verb};
 use api::Api;
 
@@ -38,6 +42,9 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
         let mut screen = Screen::new();
         match command {
             ClientCommand::Get(args) => get::run(&api, &mut screen, args).await,
+            ClientCommand::Describe { what } => describe::run(&api, &mut screen, what).await,
+            ClientCommand::Events { follow } => events::run(&api, &mut screen, follow).await,
+            ClientCommand::Status => status::run(&api, &mut screen).await,
             ClientCommand::Drive { command } => {
                 let (verb, args) = match command {
                     DriveCommand::Add(args) => (Verb::Add, args),
@@ -47,14 +54,18 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
             }
             ClientCommand::Host { command } => {
                 let asked = match command {
-                    HostCommand::Add { hosts, with_removed, how } => {
-                        Asked::of_hosts(Verb::Add, hosts, with_removed, how)
+                    HostCommand::Add { hosts, with_removed, returned, how } => {
+                        Asked { with_removed, returned, ..Asked::of_hosts(Verb::Add, hosts, how) }
                     }
-                    HostCommand::Remove { hosts, how } => {
-                        Asked::of_hosts(Verb::Remove, hosts, false, how)
+                    HostCommand::Remove { hosts, how } => Asked::of_hosts(Verb::Remove, hosts, how),
+                    HostCommand::Purge { host, yes } => {
+                        return repair::purge(&api, &mut screen, &host, yes).await;
                     }
                 };
                 act::run(&api, &mut screen, asked).await
+            }
+            ClientCommand::Registry { command: RegistryCommand::Adopt { yes } } => {
+                repair::adopt(&api, &mut screen, yes).await
             }
         }
     })

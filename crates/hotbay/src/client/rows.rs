@@ -105,11 +105,14 @@ pub(crate) fn nodes(nodes: &[StorageNode], wide: bool) -> Table {
 
 fn node_row(node: &StorageNode, wide: bool) -> Vec<Cell> {
     let status = &node.status;
-    let (state, tone) =
-        if status.ready { ("Ready", Tone::Good) } else { ("Unreachable", Tone::Busy) };
+    let (state, tone) = match (status.purged, status.ready) {
+        (true, _) => ("Purged", Tone::Bad),
+        (false, true) => ("Ready", Tone::Good),
+        (false, false) => ("Unreachable", Tone::Busy),
+    };
     let mut why: Vec<_> =
         status.conditions.iter().map(|condition| condition.message.as_str()).collect();
-    if !status.ready {
+    if !status.ready && !status.purged {
         why.push("its agent is not connected");
     }
     let mut row = vec![

@@ -1,7 +1,7 @@
 //! Where the client writes: sentences, tables, and one live line at the bottom of a terminal.
 //!
-//! A reader that hangs up (`hotbay get drives | head -1`) is not an error: what follows is dropped, and the command goes
-//! on to its own end.
+//! A reader that hangs up (`hotbay get drives | head -1`) is not an error: what follows is dropped, and the command
+//! goes on to its own end.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -108,14 +108,15 @@ pub(crate) fn cut_end(text: &str, width: usize) -> String {
     format!("{}…", kept.trim_end())
 }
 
-/// Cuts a text to a width, at its start: the end of a path tells more than its beginning.
+/// Cuts a path to a width, at its start and between two folders if it can: its end tells more than its beginning.
 pub(crate) fn cut_start(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
         return text.to_owned();
     }
     let kept: String = text.chars().skip(length + 1 - width.max(1)).collect();
-    format!("…{kept}")
+    let whole_names = kept.find('/').map_or(kept.as_str(), |at| &kept[at..]);
+    format!("…{whole_names}")
 }
 
 /// A text from outside, safe for a terminal: a drive's model or a process's name may hold control characters.
@@ -134,6 +135,7 @@ mod tests {
         assert_eq!(cut_end("a b", 3), "a b");
         assert_eq!(cut_end("a bc", 3), "a…");
         assert_eq!(cut_start("/dev/nvme0n1", 8), "…nvme0n1");
+        assert_eq!(cut_start("/dev/loop0", 9), "…/loop0");
         assert_eq!(cut_start("größe", 3), "…ße");
         assert_eq!(cut_start("abc", 1), "…");
     }

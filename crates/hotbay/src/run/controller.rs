@@ -14,7 +14,7 @@ use tokio::net::UnixListener;
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
-use super::{door, logging, stop};
+use super::{descriptors, door, logging, stop};
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
@@ -37,6 +37,7 @@ pub(crate) const READY: &str = "ready";
 pub(crate) fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
+    descriptors::allow_many();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(args))
 }
@@ -67,9 +68,12 @@ async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         }
         // Sessions of agents never end by themselves. Whatever was answered is durable, so they can be cut.
         () = stopped_for_long() => ExitCode::SUCCESS,
-        Ok(error) = ended => {
+        ended = ended => {
             // What was decided and is not durable is lost with this process; the next start knows nothing of it.
-            tracing::error!("the store cannot be used any more: {error}");
+            match ended {
+                Ok(error) => tracing::error!("the store cannot be used any more: {error}"),
+                Err(_) => tracing::error!("the registry ended without a word"),
+            }
             ExitCode::FAILURE
         }
     };

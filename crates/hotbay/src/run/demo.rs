@@ -1,7 +1,7 @@
 //! `hotbay demo`: a registry and some nodes on this machine, over drives that are files.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use hotbay_host::RuntimeDir;
 use hotbay_host::locks::{AgentLock, LockError};
 use tokio::sync::mpsc;
 
-use super::demo_folder::{Folder, Shape};
+use super::demo_folder::{DemoNode, Folder, Shape};
 use super::size;
 use super::supervise::{Happened, Part, Supervisor};
 use super::{loops, ready, stop};
@@ -94,67 +94,35 @@ fn locked(folder: &Folder) -> anyhow::Result<Vec<AgentLock>> {
     Ok(locks)
 }
 
-async fn run(folder: &Folder, shown: &std::path::Path) -> anyhow::Result<ExitCode> {
-    let root = rustix::process::geteuid().is_root();
-    let Shape { nodes, drives, drive_bytes } = folder.shape;
-    println!(
-        "Hotbay demo: {} on this machine, {} each ({} {}), everything under {}",
-        count(nodes, "node"),
-        count(drives, "drive"),
-        size::exact(drive_bytes),
-        if root { "loop devices" } else { "plain files" },
-        shown.display()
-    );
-    if !root {
-        println!(
-            "  Without root there are no loop devices: drives are plain files, known by filesystem, inode and birth."
-        );
-    }
+async fn run(folder: &Folder, shown: &Path) -> anyhow::Result<ExitCode> {
+    introduce(folder, shown);
     let (mut supervisor, mut happened) = Supervisor::new();
     supervisor.start(Part {
         name: "registry".to_owned(),
-        arguments: arguments(
-            &["controller", "--data-dir"],
-            &[folder.registry().into(), "--listen".into(), folder.api().into()],
-        ),
+        arguments: vec![
+            "controller".into(),
+            "--data-dir".into(),
+            folder.registry().into(),
+            "--listen".into(),
+            folder.api().into(),
+        ],
         log: Some(folder.log("registry")),
     });
     wait_for_registry(folder, &mut happened).await?;
     println!("  {:<11} ready   unix:{}", "registry", shown.join("api.sock").display());
     let mut names = Vec::new();
     for node in folder.nodes() {
-        let mut rest = vec![
-            folder.api().into(),
-            "--name".into(),
-            node.name.clone().into(),
-            "--data-dir".into(),
-            node.state.clone().into(),
-        ];
-        for (bay, file) in node.drives.iter().enumerate() {
-            let path = if root { loops::over(file)?.into() } else { file.clone() };
-            rest.push("--drives".into());
-            rest.push(format!("{bay}={}", path.display()).into());
-        }
-        let part = Part {
-            name: node.name.clone(),
-            arguments: arguments(&["node", "--join"], &rest),
-            log: Some(folder.log(&node.name)),
-        };
-        supervisor.start(part);
+        supervisor.start(agent(folder, &node)?);
         names.push(node.name);
     }
     let api = folder.api();
     let ready = ready::nodes(&api, &names, |node| {
-        let status = &node.status;
-        let in_operation = match status.drives_in_operation {
+        let found = count(node.status.drives, "drive");
+        let in_operation = match node.status.drives_in_operation {
             0 => "none".to_owned(),
             number => number.to_string(),
         };
-        println!(
-            "  {:<11} ready   {} found, {in_operation} in operation",
-            node.metadata.name,
-            count(status.drives, "drive")
-        );
+        println!("  {:<11} ready   {found} found, {in_operation} in operation", node.metadata.name);
     });
     let outcome = match until_ready(ready, &mut happened).await {
         Ok(Phase::Ready) => {
@@ -172,6 +140,47 @@ async fn run(folder: &Folder, shown: &std::path::Path) -> anyhow::Result<ExitCod
     supervisor.stop(&names).await;
     supervisor.stop(&["registry".to_owned()]).await;
     outcome
+}
+
+fn introduce(folder: &Folder, shown: &Path) {
+    let Shape { nodes, drives, drive_bytes } = folder.shape;
+    println!(
+        "Hotbay demo: {} on this machine, {} each ({} {})",
+        count(nodes, "node"),
+        count(drives, "drive"),
+        size::exact(drive_bytes),
+        if is_root() { "loop devices" } else { "plain files" },
+    );
+    println!("everything under {}", shown.display());
+    if !is_root() {
+        println!(
+            "Without root there are no loop devices: drives are plain files, known by\n\
+             filesystem, inode and time of birth."
+        );
+    }
+}
+
+/// The agent of a node, over loop devices or, without root, over the files themselves.
+fn agent(folder: &Folder, node: &DemoNode) -> anyhow::Result<Part> {
+    let mut arguments: Vec<OsString> = vec![
+        "node".into(),
+        "--join".into(),
+        folder.api().into(),
+        "--name".into(),
+        node.name.clone().into(),
+        "--data-dir".into(),
+        node.state.clone().into(),
+    ];
+    for (bay, file) in node.drives.iter().enumerate() {
+        let path = if is_root() { loops::over(file)?.into() } else { file.clone() };
+        arguments.push("--drives".into());
+        arguments.push(format!("{bay}={}", path.display()).into());
+    }
+    Ok(Part { name: node.name.clone(), arguments, log: Some(folder.log(&node.name)) })
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 /// How a start went on.
@@ -223,25 +232,22 @@ pub(super) async fn report(happened: &mut mpsc::Receiver<Happened>) {
     }
 }
 
-fn print_what_to_try(folder: &Folder, shown: &std::path::Path) {
-    let api = if shown == std::path::Path::new("hotbay-demo") {
-        format!("HOTBAY_API is read from ./{} automatically in this folder", shown.display())
+fn print_what_to_try(folder: &Folder, shown: &Path) {
+    let api = if shown == Path::new("hotbay-demo") {
+        "in this folder".to_owned()
     } else {
-        format!("export HOTBAY_API={}", folder.api().display())
+        format!("after export HOTBAY_API={}", folder.api().display())
     };
     println!(
         "
-Try, in another terminal ({api}):
-  hotbay get drives                     what there is, and why it is or is not in use
-  hotbay host add node-a --wait         put node-a's drives into operation
-  hotbay drive remove node-a:bay-0      take one out again; asks until the close is proved
+Try, in another terminal, {api}:
+  hotbay get drives                  what there is, and why it is not in use
+  hotbay host add node-a --wait      put node-a's drives into operation
+  hotbay drive remove node-a:bay-0   take one out; done when proved
 
-Ctrl-C stops it; everything is as it was at the next start. hotbay demo --delete removes it all."
+Ctrl-C stops it; everything is as it was at the next start.
+hotbay demo --delete removes it all."
     );
-}
-
-fn arguments(first: &[&str], rest: &[OsString]) -> Vec<OsString> {
-    first.iter().map(OsString::from).chain(rest.iter().cloned()).collect()
 }
 
 fn count(number: usize, what: &str) -> String {

@@ -37,10 +37,13 @@ fn existing(file: &Path) -> anyhow::Result<Vec<String>> {
         "--associated".as_ref(),
         file.as_os_str(),
         "--noheadings".as_ref(),
+        "--raw".as_ref(),
         "--output".as_ref(),
-        "NAME".as_ref(),
+        "NAME,AUTOCLEAR".as_ref(),
     ])?;
-    Ok(listed.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect())
+    // One that is to be cleared goes when the last process lets it go; nothing can be done with it any more.
+    let lasting = listed.lines().filter_map(|line| line.trim().strip_suffix(" 0"));
+    Ok(lasting.map(str::to_owned).collect())
 }
 
 fn losetup(arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {

@@ -4,6 +4,7 @@ mod checkpoint;
 mod controller;
 mod demo;
 mod demo_folder;
+mod descriptors;
 mod door;
 mod logging;
 mod loops;

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
 use super::controller::wall_ms;
-use super::{logging, stop};
+use super::{descriptors, logging, stop};
 
 pub(crate) const EXAMPLES: &str = "\
 On the registry's machine:  hotbay up --listen-agents HOST:PORT, then hotbay token create NODE
@@ -47,6 +47,7 @@ pub(crate) struct NodeArgs {
 pub(crate) fn node(args: NodeArgs) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
+    descriptors::allow_many();
     // One thread: everything that may wait for a drive is in a child.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ran = runtime.block_on(async {

@@ -23,7 +23,7 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Where registry and agent keep what must survive [default: /var/lib/hotbay, or ~/.local/share/hotbay without root]
+    /// Where registry and agent keep what must survive [default: /var/lib/hotbay, without root ~/.local/share/hotbay]
     #[arg(long, value_name = "DIR", env = "HOTBAY_DATA_DIR")]
     data_dir: Option<PathBuf>,
     /// A drive to look at: a path or pattern, may be repeated. All drives of the machine if left out. None is in

@@ -2,6 +2,7 @@
 //! be killed and started again. Everything is cleaned up when the value is dropped, also when a test fails.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -48,6 +49,11 @@ impl Part {
         eventually("a part ends", || self.child.try_wait().expect("our own child")).success()
     }
 
+    /// Takes over a process that a test has started itself.
+    pub(crate) fn of(child: Child) -> Self {
+        Self { child }
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("our own child").is_some()
     }
@@ -80,6 +86,11 @@ impl TestDrive {
         File::create_new(&file).unwrap().set_len(64 << 20).unwrap();
         let path = if looped { losetup(&file) } else { file.clone() };
         Self { file, path, looped }
+    }
+
+    /// A drive that the test makes and takes apart itself.
+    pub(crate) fn of(path: PathBuf) -> Self {
+        Self { file: path.clone(), path, looped: false }
     }
 }
 
@@ -142,7 +153,11 @@ impl Cluster {
     }
 
     pub(crate) fn start_registry(&mut self) {
-        let mut command = self.hotbay();
+        self.start_registry_by(self.hotbay());
+    }
+
+    /// Starts the registry by a command that ends in the program's name.
+    pub(crate) fn start_registry_by(&mut self, mut command: Command) {
         command.arg("controller").arg("--data-dir").arg(self.path().join("registry"));
         command.arg("--listen").arg(self.api()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -225,8 +240,13 @@ impl Cluster {
         descriptors(pid, &self.drives[bay].path)
     }
 
-    fn hotbay(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hotbay"));
+    /// The program, with the log and the variables of this cluster.
+    pub(crate) fn hotbay(&self) -> Command {
+        self.started_by(Command::new(env!("CARGO_BIN_EXE_hotbay")))
+    }
+
+    /// A command that starts the program, with the same.
+    pub(crate) fn started_by(&self, mut command: Command) -> Command {
         let log = self.path().join("log");
         let log = File::options().create(true).append(true).open(log).unwrap();
         command
@@ -235,6 +255,17 @@ impl Cluster {
             .env("HOTBAY_LOG", "info,hotbay_node=debug,hotbay_control=debug");
         command.envs(self.environment.iter().cloned());
         command
+    }
+
+    /// How many lines of the log have this text.
+    pub(crate) fn logged(&self, text: &str) -> usize {
+        let log = std::fs::read_to_string(self.path().join("log")).unwrap();
+        log.lines().filter(|line| line.contains(text)).count()
+    }
+
+    /// The bytes of a file below the cluster's folder.
+    pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.path().join(name)).unwrap()
     }
 }
 

@@ -9,8 +9,9 @@
 //! The actor applies an event in memory at once, adds its writes to the batch that is being collected, and puts the
 //! reply and the orders behind the gate. While one batch is being synced the next one is collected, so callers that
 //! come at the same time share one sync. Nothing leaves before its batch is durable. A write that fails is tried
-//! again until it is durable; meanwhile new decisions are refused at the door, because nothing could be promised.
+//! again until it is durable; meanwhile new requests are refused at the door, because nothing could be promised.
 
+mod events;
 mod run;
 mod writer;
 
@@ -24,6 +25,8 @@ use hotbay_core::message::{Answer, Order, Registered, Registration};
 use hotbay_core::rules::Rules;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
+
+pub use events::{EventLog, Recorded};
 
 use crate::codec::{self, Unreadable};
 use crate::store::Store;
@@ -89,6 +92,7 @@ pub struct Registry {
     commands: mpsc::Sender<Command>,
     changes: watch::Receiver<u64>,
     health: watch::Receiver<StoreHealth>,
+    events: EventLog,
 }
 
 /// Ends when the actor ends: with an error when the store cannot be used any more.
@@ -104,11 +108,12 @@ enum Command {
         report: Option<u64>,
         reply: ReplyTo,
     },
-    /// Looks at the state; what it returns is run when all that it saw is durable.
-    Read(Box<dyn FnOnce(&Cluster) -> Release + Send>),
+    /// Looks at the state, or hears why that cannot be; what it returns is run when all that it saw is durable.
+    Read(Look),
 }
 
 type ReplyTo = oneshot::Sender<Result<Reply, CallError>>;
+type Look = Box<dyn FnOnce(Result<&Cluster, CallError>) -> Release + Send>;
 type Release = Box<dyn FnOnce() + Send>;
 
 impl std::fmt::Debug for Command {
@@ -140,14 +145,16 @@ impl Registry {
         let (health_changed, health) = watch::channel(StoreHealth::Good);
         let (ended_with, ended) = oneshot::channel();
         let (writer, written) = writer::start(store, surroundings.checkpoint);
-        let actor = run::Actor::new(cluster, surroundings, writer, changed, health_changed);
+        let events = EventLog::new();
+        let shown = run::Shown { changed, health: health_changed, events: events.clone() };
+        let actor = run::Actor::new(cluster, surroundings, writer, shown);
         tokio::spawn(async move {
             if let Err(error) = actor.run(inbox, written).await {
                 // Nobody may be left to hear it when the process ends.
                 ended_with.send(error).unwrap_or_default();
             }
         });
-        Ok((Self { commands, changes, health }, ended))
+        Ok((Self { commands, changes, health, events }, ended))
     }
 
     /// Opens a session with an agent; what it is to be told goes to `outbox`.
@@ -208,7 +215,7 @@ impl Registry {
         self.apply(Event::Adopt { term }, None).await.map(drop)
     }
 
-    /// Looks at the state. What is seen is durable when it is returned.
+    /// Looks at the state. What is seen is durable when it is returned; while the store fails, that is refused.
     pub async fn read<T, F>(&self, look: F) -> Result<T, CallError>
     where
         T: Send + 'static,
@@ -216,17 +223,22 @@ impl Registry {
     {
         let (reply, answer) = oneshot::channel();
         let command = Command::Read(Box::new(move |cluster| {
-            let seen = look(cluster);
+            let seen = cluster.map(look);
             // The caller may have gone meanwhile.
             Box::new(move || drop(reply.send(seen)))
         }));
         self.send(command).await?;
-        answer.await.map_err(|_| CallError::Stopped)
+        answer.await.map_err(|_| CallError::Stopped)?
     }
 
     /// A number that grows with every change that is durable; waiting on it is how to follow the state.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.clone()
+    }
+
+    /// What happened lately.
+    pub fn events(&self) -> EventLog {
+        self.events.clone()
     }
 
     /// Whether decisions can be made durable.

@@ -12,6 +12,7 @@ use hotbay_core::rules::Rules;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
+use super::events::EventLog;
 use super::writer::{Batch, Written};
 use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
 use crate::codec;
@@ -35,8 +36,14 @@ pub(super) struct Actor {
     newest_session: SessionNumber,
     pace: Pace,
     started: Instant,
-    changed: watch::Sender<u64>,
-    health: watch::Sender<StoreHealth>,
+    shown: Shown,
+}
+
+/// What others can follow.
+pub(super) struct Shown {
+    pub(super) changed: watch::Sender<u64>,
+    pub(super) health: watch::Sender<StoreHealth>,
+    pub(super) events: EventLog,
 }
 
 /// What waits behind the gate.
@@ -53,8 +60,7 @@ impl Actor {
         cluster: Cluster,
         surroundings: Surroundings,
         writer: blocking::Sender<Batch>,
-        changed: watch::Sender<u64>,
-        health: watch::Sender<StoreHealth>,
+        shown: Shown,
     ) -> Self {
         Self {
             cluster,
@@ -68,8 +74,7 @@ impl Actor {
             newest_session: SessionNumber::default(),
             pace: Pace::default(),
             started: Instant::now(),
-            changed,
-            health,
+            shown,
         }
     }
 
@@ -113,17 +118,21 @@ impl Actor {
                 reply.send(self.newest_session).unwrap_or_default();
             }
             Command::Apply { event, report, reply } => self.apply(*event, report, reply),
-            Command::Read(look) => {
-                let release = look(&self.cluster);
-                self.hold(Held::Read(release));
-            }
+            Command::Read(look) => match self.refused_at_the_door() {
+                Some(error) => look(Err(error))(),
+                None => {
+                    let release = look(Ok(&self.cluster));
+                    self.hold(Held::Read(release));
+                }
+            },
         }
     }
 
     fn apply(&mut self, event: Event, report: Option<u64>, reply: ReplyTo) {
-        if let (Some(error), true) = (&self.failing, promises(&event)) {
-            let error = error.to_string();
-            drop(reply.send(Err(CallError::StoreFailing { error })));
+        if asks(&event)
+            && let Some(error) = self.refused_at_the_door()
+        {
+            drop(reply.send(Err(error)));
             return;
         }
         let session = match &event {
@@ -152,7 +161,7 @@ impl Actor {
             Ok(effects) => effects,
             Err(refused) => {
                 // Also a refusal is computed from the state; but it promises nothing, so it need not wait.
-                self.changed.send_modify(|number| *number += 1);
+                self.shown.changed.send_modify(|number| *number += 1);
                 drop(reply.send(Err(refused.into())));
                 return;
             }
@@ -163,6 +172,13 @@ impl Actor {
         {
             self.pace.forget(drive);
         }
+    }
+
+    /// Why nobody gets an answer now. What is already decided and not durable stands before every answer, so a new
+    /// caller would only wait with the others.
+    fn refused_at_the_door(&self) -> Option<CallError> {
+        let error = self.failing.as_ref()?.to_string();
+        Some(CallError::StoreFailing { error })
     }
 
     fn carry_out(
@@ -240,9 +256,15 @@ impl Actor {
                 drop(reply.send(Ok(result)));
             }
             Held::Read(release) => release(),
-            Held::Notice(Notice { warning: true, text }) => tracing::warn!("{text}"),
-            Held::Notice(Notice { warning: false, text }) => tracing::info!("{text}"),
-            Held::Changed => self.changed.send_modify(|number| *number += 1),
+            Held::Notice(notice) => {
+                if notice.warning {
+                    tracing::warn!("{}", notice.text);
+                } else {
+                    tracing::info!("{}", notice.text);
+                }
+                self.shown.events.push((self.surroundings.wall_ms)(), notice);
+            }
+            Held::Changed => self.shown.changed.send_modify(|number| *number += 1),
         }
     }
 
@@ -264,7 +286,7 @@ impl Actor {
                 self.writing = false;
                 if self.failing.take().is_some() {
                     tracing::info!("the store can be written again");
-                    self.health.send_replace(StoreHealth::Good);
+                    self.shown.health.send_replace(StoreHealth::Good);
                 }
                 for held in self.gate.durable(number) {
                     self.let_out(held);
@@ -273,7 +295,7 @@ impl Actor {
             }
             Written::Failing { error } => {
                 tracing::error!("the store cannot be written, trying again: {error}");
-                self.health.send_replace(StoreHealth::Failing(error.clone()));
+                self.shown.health.send_replace(StoreHealth::Failing(error.clone()));
                 self.failing = Some(error.into());
             }
             Written::Lost(_) => unreachable!("the loop ends on it"),
@@ -288,12 +310,13 @@ impl Actor {
 
 /// Whether the event is somebody's request, to be refused while nothing can be promised. The rest is news, and news
 /// is taken.
-fn promises(event: &Event) -> bool {
+fn asks(event: &Event) -> bool {
     match event {
-        Event::Register { .. } | Event::Adopt { .. } | Event::Place { .. } | Event::Free { .. } => {
-            true
-        }
-        Event::Act { dry_run, .. } => !dry_run,
+        Event::Register { .. }
+        | Event::Act { .. }
+        | Event::Adopt { .. }
+        | Event::Place { .. }
+        | Event::Free { .. } => true,
         Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,
     }
 }

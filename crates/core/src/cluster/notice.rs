@@ -1,0 +1,51 @@
+//! What people may want to hear of: a sentence each, about one thing. They are kept and shown, and decide nothing.
+
+use super::Cluster;
+use crate::ids::{DriveId, NodeId};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Notice {
+    pub warning: bool,
+    pub about: About,
+    pub text: String,
+}
+
+/// What a notice is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum About {
+    Drive(DriveId),
+    Node(NodeId),
+    /// The registry as a whole.
+    Registry,
+}
+
+impl Notice {
+    pub(super) fn plain(about: About, text: String) -> Self {
+        Self { warning: false, about, text }
+    }
+
+    pub(super) fn warning(about: About, text: String) -> Self {
+        Self { warning: true, about, text }
+    }
+}
+
+impl Cluster {
+    /// A word for a drive in a sentence.
+    pub(super) fn describe(&self, id: DriveId) -> String {
+        let Some(drive) = self.drives.get(&id) else { return id.to_string() };
+        let observed = &drive.record.observed;
+        let node = self.nodes.get(&drive.record.node).map(|node| node.record.name.as_str());
+        let place = observed.bay.as_ref().map_or(observed.path.clone(), |bay| format!("bay {bay}"));
+        format!("Drive {} in {} {place}", drive.record.name, node.unwrap_or("no node"))
+    }
+
+    /// How long a drive has been in its state, in words; nothing if the clock went back meanwhile.
+    pub(super) fn after(&self, id: DriveId, now_ms: u64) -> String {
+        let since = self.drives.get(&id).map(|drive| drive.record.since_ms);
+        match since.and_then(|since| now_ms.checked_sub(since)) {
+            Some(ms) => format!(" after {}.{} s", ms / 1_000, ms % 1_000 / 100),
+            None => String::new(),
+        }
+    }
+}

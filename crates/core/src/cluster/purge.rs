@@ -1,0 +1,177 @@
+//! The way out for a machine that is gone: its host is given up, and what comes back of it later is told to close.
+//!
+//! Nothing is forgotten: node and drives keep their records and ids, with generations above all that the machine could
+//! have seen. If it returns, it gets no order but to detach, until a person says that it is back. A drive of it that
+//! turns up in another node belongs to that node from then on, and may be taken over there.
+
+use super::records::Write;
+use super::{About, Cluster, Effects, Notice, State};
+use crate::cms::{Code, Outcome, Reason};
+use crate::device::Observed;
+use crate::ids::NodeId;
+
+impl Cluster {
+    pub(super) fn is_purged(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.record.purged)
+    }
+
+    /// Gives a host up. The outcome lists the volumes that are lost with it.
+    pub(super) fn purge(
+        &mut self,
+        id: NodeId,
+        asked_by: &str,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) -> Outcome {
+        let node = &self.nodes[&id];
+        if node.record.purged {
+            return Outcome::new(Code::Already);
+        }
+        if node.session.is_some() {
+            return Outcome::because(Code::InvalidState, Reason::AgentRegistered);
+        }
+        let name = node.record.name.clone();
+        let drives: Vec<_> = node.drives.iter().copied().collect();
+        let mut outcome = Outcome::new(Code::Ok);
+        self.mark(id, true, effects);
+        for drive in drives {
+            outcome.dependent.extend(&self.drives[&drive].record.volumes);
+            let generation = self.raised(self.drives[&drive].record.generation);
+            self.change_drive(drive, effects, |record| {
+                record.generation = generation;
+                record.removal_wanted = false;
+                record.volumes.clear();
+                asked_by.clone_into(&mut record.asked_by);
+                match record.state {
+                    State::Attaching | State::Attached | State::Closing => {
+                        record.state = State::Closing;
+                        record.since_ms = now_ms;
+                    }
+                    State::Unknown | State::Detached => {}
+                }
+            });
+            outcome.drives.push(Outcome { drive: Some(drive), ..Outcome::new(Code::Ok) });
+        }
+        let text = format!("Host {name} was purged: its machine is taken for gone.");
+        effects.notices.push(Notice::warning(About::Node(id), text));
+        outcome
+    }
+
+    /// A person says that a purged host is back.
+    pub(super) fn welcome_back(&mut self, id: NodeId, effects: &mut Effects) {
+        if self.is_purged(id) {
+            self.mark(id, false, effects);
+        }
+    }
+
+    /// A drive of a purged host that turns up elsewhere belongs there.
+    pub(super) fn bring_over(&mut self, to: NodeId, device: &Observed, effects: &mut Effects) {
+        let moved = self.fitting(device).find(|id| {
+            let from = self.drives[id].record.node;
+            from != to && self.is_purged(from)
+        });
+        let Some(id) = moved else { return };
+        let from = self.drives[&id].record.node;
+        self.nodes.get_mut(&from).expect("drives name known nodes").drives.remove(&id);
+        self.nodes.get_mut(&to).expect("it registers").drives.insert(id);
+        self.change_drive(id, effects, |record| {
+            record.node = to;
+            record.take_over = true;
+            // Its old machine was given up, and the drive is not in it any more.
+            record.state = match record.state {
+                State::Unknown => State::Unknown,
+                State::Attaching | State::Attached | State::Closing | State::Detached => {
+                    State::Detached
+                }
+            };
+        });
+        let text = format!("{} came from a host that was purged.", self.describe(id));
+        effects.notices.push(Notice::warning(About::Drive(id), text));
+    }
+
+    fn mark(&mut self, id: NodeId, purged: bool, effects: &mut Effects) {
+        let node = self.nodes.get_mut(&id).expect("only known nodes are marked");
+        node.record.purged = purged;
+        effects.writes.push(Write::Node(node.record.clone()));
+        let name = node.record.name.clone();
+        if purged {
+            self.node_by_name.remove(&name);
+        } else {
+            self.node_by_name.entry(name).or_insert(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{Agent, Event as AgentEvent, RecordFound};
+    use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says};
+    use crate::cluster::{Event, Records};
+    use crate::cms::{Action, Target};
+    use crate::ids::{Incarnation, SessionNumber};
+    use crate::order::Goal;
+    use crate::rules::Rules;
+
+    fn agent(serial: &str) -> Agent {
+        let devices = vec![device(serial)];
+        let start = Incarnation::from_bits(5);
+        Agent::start(Rules::default(), start, RecordFound::Absent(None), devices).0
+    }
+
+    fn purge_host(cluster: &mut Cluster) -> Outcome {
+        act(cluster, Action::PurgeHost { host: "node-a".into() }).1
+    }
+
+    fn add_host(returned: bool) -> Action {
+        Action::AddHost { host: "node-a".into(), with_removed: false, returned }
+    }
+
+    /// A cluster with node-a and its drive in operation, the machine gone.
+    fn cluster_with_a_lost_node() -> (Cluster, Agent) {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        let mut agent = agent("S1");
+        let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
+        agent.step(AgentEvent::Registered(registered(&effects)));
+        let (effects, _) = act(&mut cluster, add_host(false));
+        agent.step(AgentEvent::Order(effects.orders[0].1.clone()));
+        let living = purge_host(&mut cluster);
+        assert_eq!(living.reasons, [Reason::AgentRegistered], "a living host is not purged");
+        agent.step(AgentEvent::SessionLost);
+        cluster.apply(Event::SessionClosed(SessionNumber::from_number(1)), 0).unwrap();
+        (cluster, agent)
+    }
+
+    #[test]
+    fn a_purged_host_that_returns_is_told_to_close_until_a_person_says_otherwise() {
+        let (mut cluster, mut agent) = cluster_with_a_lost_node();
+        assert_eq!(purge_host(&mut cluster).code, Code::Ok);
+        assert_eq!(purge_host(&mut cluster).code, Code::Already);
+        assert_eq!(act(&mut cluster, add_host(false)).1.drives[0].reasons, [Reason::Purged]);
+        let effects = register(&mut cluster, 2, says(&agent, "node-a")).unwrap();
+        let answer = registered(&effects);
+        assert!(answer.allowed.is_empty());
+        assert_eq!(answer.unknown[0].ordered.goal, Goal::Detach);
+        agent.step(AgentEvent::Registered(answer));
+        assert_eq!(agent.in_force(DRIVE).map(|ordered| ordered.goal), Some(Goal::Detach));
+        let (effects, outcome) = act(&mut cluster, add_host(true));
+        assert_eq!(outcome.code, Code::Ok, "{outcome:?}");
+        assert_eq!(effects.orders[0].1.ordered.goal, Goal::Attach);
+    }
+
+    #[test]
+    fn another_machine_may_take_the_name_and_the_drives() {
+        let (mut cluster, _) = cluster_with_a_lost_node();
+        purge_host(&mut cluster);
+        let newcomer = agent("S1");
+        register(&mut cluster, 2, says(&newcomer, "node-b")).unwrap();
+        let record = &cluster.drive(DRIVE).unwrap().record;
+        assert_eq!((record.state, record.take_over), (State::Detached, true));
+        let target = Target { host: Some("node-b".into()), device: "S1".into() };
+        let (effects, outcome) = act(&mut cluster, Action::AddDevice(target));
+        assert_eq!(outcome.code, Code::Ok);
+        assert!(effects.orders[0].1.take_over, "a person said so");
+        let replacement = agent("S2");
+        register(&mut cluster, 3, says(&replacement, "node-a")).expect("the name is free");
+    }
+}

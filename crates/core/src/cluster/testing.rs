@@ -1,0 +1,83 @@
+//! A registry and agents for the unit tests of this folder.
+
+use super::{Cluster, Effects, Event, FreshIds, Records, Refused, Reply, Write};
+use crate::agent::Agent;
+use crate::cms::{Action, Outcome};
+use crate::device::{DeviceKind, Media, Observed};
+use crate::evidence::Evidence;
+use crate::ids::{ClusterId, DriveId, MachineId, NodeId, SessionNumber, TermId};
+use crate::message::{Registered, Registration};
+use crate::rules::Rules;
+
+/// The drive of the first node that registers.
+pub(super) const DRIVE: DriveId = DriveId::from_bits(7);
+
+pub(super) fn lead(records: Records, term: u128) -> (Cluster, Vec<Write>) {
+    let (cluster, id) = (ClusterId::from_bits(1), TermId::from_bits(term));
+    Cluster::lead(Rules::default(), records, cluster, id)
+}
+
+/// Applies writes to what a store holds.
+pub(super) fn store(records: &mut Records, writes: Vec<Write>) {
+    for write in writes {
+        match write {
+            Write::Registry(record) => records.registry = Some(record),
+            Write::Node(record) => {
+                records.nodes.retain(|known| known.id != record.id);
+                records.nodes.push(record);
+            }
+            Write::Drive(record) => {
+                records.drives.retain(|known| known.id != record.id);
+                records.drives.push(*record);
+            }
+        }
+    }
+}
+
+pub(super) fn device(serial: &str) -> Observed {
+    Observed {
+        evidence: Evidence { serial: Some(serial.into()), ..Evidence::default() },
+        path: "/dev/sdx".into(),
+        bay: None,
+        kind: DeviceKind::Block,
+        media: Media::Ssd,
+        size_bytes: 1 << 30,
+        block_bytes: 512,
+        label: None,
+        denied: vec![],
+    }
+}
+
+/// Registers over a session; what is new gets ids after the session's number.
+pub(super) fn register(
+    cluster: &mut Cluster,
+    session: u64,
+    registration: Registration,
+) -> Result<Effects, Refused> {
+    let bits = DRIVE.to_bits() + u128::from(session) - 1;
+    let fresh = FreshIds { node: NodeId::from_bits(bits), drives: vec![DriveId::from_bits(bits)] };
+    let session = SessionNumber::from_number(session);
+    cluster.apply(Event::Register { session, registration, fresh }, 0)
+}
+
+pub(super) fn registered(effects: &Effects) -> Registered {
+    match &effects.reply {
+        Reply::Registered(registered) => *registered.clone(),
+        Reply::Nothing | Reply::Acted(_) | Reply::Adopted => panic!("not registered"),
+    }
+}
+
+/// What an agent says when it registers under a name; each name is a machine.
+pub(super) fn says(agent: &Agent, name: &str) -> Registration {
+    let machine = name.bytes().fold(0, |sum, byte| sum * 256 + u128::from(byte));
+    agent.registration(name.parse().unwrap(), MachineId::from_bits(machine))
+}
+
+/// Takes one action.
+pub(super) fn act(cluster: &mut Cluster, action: Action) -> (Effects, Outcome) {
+    let event = Event::Act { actions: vec![action], asked_by: "me".into(), dry_run: false };
+    let effects = cluster.apply(event, 0).unwrap();
+    let Reply::Acted(outcomes) = &effects.reply else { panic!("not acted") };
+    let outcome = outcomes[0].clone();
+    (effects, outcome)
+}

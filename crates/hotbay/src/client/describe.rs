@@ -1,0 +1,115 @@
+//! `hotbay describe`: everything about one drive or node, and what happened to it.
+
+use hotbay_api::kinds::{Drive, StorageNode};
+
+use super::api::{Api, Kind};
+use super::error::ClientError;
+use super::exit::Exit;
+use super::get::now_ms;
+use super::screen::{Screen, plain};
+use super::{events, rows, suggest, words};
+use crate::cli::Described;
+
+pub(crate) async fn run(
+    api: &Api,
+    screen: &mut Screen,
+    what: Described,
+) -> Result<Exit, ClientError> {
+    let (kind, name) = match &what {
+        Described::Drive { name } => (Kind::Drive, name),
+        Described::Node { name } => (Kind::StorageNode, name),
+    };
+    let described = match &what {
+        Described::Drive { name } => {
+            api.objects::<Drive>(kind, name).await.map(|found| found.iter().map(drive).next())
+        }
+        Described::Node { name } => {
+            api.objects::<StorageNode>(kind, name).await.map(|found| found.iter().map(node).next())
+        }
+    };
+    let (uid, lines) = match described {
+        Ok(Some(described)) => described,
+        Ok(None) => return Ok(Exit::NotFound),
+        Err(error) if error.exit() == Exit::NotFound => {
+            screen.error(&error.to_string(), &suggest::next_steps(api, kind, name).await)?;
+            return Ok(Exit::NotFound);
+        }
+        Err(error) => return Err(error),
+    };
+    for (title, value) in lines {
+        screen.line(&format!("{title:<14}{}", plain(&value)))?;
+    }
+    print_events(api, screen, &uid).await
+}
+
+type Lines = Vec<(&'static str, String)>;
+
+fn drive(drive: &Drive) -> (String, Lines) {
+    let status = &drive.status;
+    let missing = || "-".to_owned();
+    let since = words::ago(status.since_ms, now_ms());
+    let mut lines = vec![
+        ("Name", drive.metadata.name.clone()),
+        ("Id", drive.metadata.uid.clone()),
+        ("Node", status.node.clone()),
+        ("Bay", status.bay.clone().unwrap_or_else(missing)),
+        ("Path", status.path.clone()),
+        ("Model", status.model.clone().unwrap_or_else(missing)),
+        ("Serial", status.serial.clone().unwrap_or_else(missing)),
+        ("WWN", status.wwn.clone().unwrap_or_else(missing)),
+        ("Size", format!("{} ({} bytes)", words::size(status.size_bytes), status.size_bytes)),
+        ("Blocks", format!("{} bytes", status.block_bytes)),
+        ("Media", format!("{}, {} device", status.media, status.device_kind.to_lowercase())),
+        ("State", format!("{} for {since}", rows::state(status))),
+        ("Wanted", format!("{}, generation {}", status.goal.wish, status.goal.generation)),
+        (
+            "Asked by",
+            Some(status.asked_by.clone()).filter(|who| !who.is_empty()).unwrap_or_else(missing),
+        ),
+    ];
+    if !status.present {
+        lines.push(("Present", "no: it is not on the machine".to_owned()));
+    }
+    if status.removal_wanted {
+        lines.push(("Removal", "wanted; waits for the volumes on it".to_owned()));
+    }
+    lines.extend(status.volumes.iter().map(|volume| ("Volume", volume.clone())));
+    lines.extend(status.waiting_for.iter().map(|why| ("Waiting for", why.clone())));
+    lines.extend(status.denied.iter().map(|denied| ("Not usable", denied.message.clone())));
+    (drive.metadata.uid.clone(), lines)
+}
+
+fn node(node: &StorageNode) -> (String, Lines) {
+    let status = &node.status;
+    let agent = match (status.purged, status.ready) {
+        (true, _) => "purged",
+        (false, true) => "registered",
+        (false, false) => "not connected",
+    };
+    let mut lines = vec![
+        ("Name", node.metadata.name.clone()),
+        ("Id", node.metadata.uid.clone()),
+        ("Machine", status.machine.clone()),
+        ("Agent", agent.to_owned()),
+        ("Drives", format!("{}, {} in operation", status.drives, status.drives_in_operation)),
+    ];
+    lines.extend(status.incarnation.iter().map(|start| ("Incarnation", start.clone())));
+    lines.extend(status.session.iter().map(|session| ("Session", session.to_string())));
+    let conditions = status.conditions.iter();
+    lines.extend(conditions.map(|it| ("Condition", format!("{}: {}", it.kind, it.message))));
+    (node.metadata.uid.clone(), lines)
+}
+
+async fn print_events(api: &Api, screen: &mut Screen, uid: &str) -> Result<Exit, ClientError> {
+    let mut stream = api.events(false).await?;
+    let mut title = Some("\nEvents");
+    while let Some(event) = api.next_event(&mut stream).await? {
+        if event.about == uid {
+            if let Some(title) = title.take() {
+                screen.line(title)?;
+            }
+            screen.line(&format!("  {}", events::line(&event)))?;
+        }
+    }
+    Ok(Exit::Done)
+}

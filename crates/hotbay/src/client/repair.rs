@@ -1,0 +1,118 @@
+//! What a person decides once things went wrong: a machine that is gone, a registry that went back in time. What is
+//! lost or changed is said first, and a word has to be typed.
+
+use std::io::{BufRead, IsTerminal};
+
+use hotbay_api::cms::{Action, ActionResult, ActionType};
+use hotbay_core::cms::Code;
+
+use super::answer::code;
+use super::api::{Api, Kind};
+use super::error::ClientError;
+use super::exit::Exit;
+use super::screen::{Screen, plain};
+use super::{suggest, words};
+
+/// `hotbay host purge`.
+pub(crate) async fn purge(
+    api: &Api,
+    screen: &mut Screen,
+    host: &str,
+    yes: bool,
+) -> Result<Exit, ClientError> {
+    let preview = ask_to_purge(api, host, true).await?;
+    match code(&preview) {
+        Some(Code::Ok) => {}
+        Some(Code::Already) => {
+            screen.line(&format!("{host} was purged already"))?;
+            return Ok(Exit::Done);
+        }
+        answer => return refused(api, screen, host, &preview, answer).await,
+    }
+    screen.line(&format!("{host} is given up, with what is on its drives:"))?;
+    for drive in preview.drives.iter().filter_map(|result| result.drive.as_ref()) {
+        screen.line(&format!("  {}", words::drive_of_host(drive)))?;
+    }
+    let lost = preview.dependent_volumes.len();
+    screen.line(&format!("  {} lost", words::count(lost, "volume")))?;
+    confirm(screen, yes, host)?;
+    let result = ask_to_purge(api, host, false).await?;
+    match code(&result) {
+        Some(Code::Ok | Code::Already) => {
+            screen.line(&format!(
+                "{host} is purged. If its machine returns, it is told to close its drives:"
+            ))?;
+            screen.line(&format!("  hotbay host add {host} --returned   takes it back"))?;
+            Ok(Exit::Done)
+        }
+        answer => refused(api, screen, host, &result, answer).await,
+    }
+}
+
+async fn ask_to_purge(api: &Api, host: &str, dry_run: bool) -> Result<ActionResult, ClientError> {
+    let action =
+        Action { r#type: ActionType::PurgeHost.into(), host: host.to_owned(), ..Action::default() };
+    let mut results = api.act(vec![action], dry_run).await?;
+    Ok(results.pop().expect("one answer per action"))
+}
+
+async fn refused(
+    api: &Api,
+    screen: &mut Screen,
+    host: &str,
+    result: &ActionResult,
+    answer: Option<Code>,
+) -> Result<Exit, ClientError> {
+    let exit = Exit::of_answer(answer);
+    let mut more = vec!["nothing was changed".to_owned()];
+    if exit == Exit::NotFound {
+        more.extend(suggest::next_steps(api, Kind::StorageNode, host).await);
+    }
+    screen.error(&format!("{host} is not purged: {}", result.reasons.join("; ")), &more)?;
+    Ok(exit)
+}
+
+/// `hotbay registry adopt`.
+pub(crate) async fn adopt(api: &Api, screen: &mut Screen, yes: bool) -> Result<Exit, ClientError> {
+    let preview = api.adopt(false).await?;
+    if preview.nodes.is_empty() {
+        screen.line(
+            "There is nothing to adopt: no node that has registered knows more than the registry.",
+        )?;
+        return Ok(Exit::Done);
+    }
+    screen.line(
+        "These nodes know more than the registry, which seems to be a restored backup or a copy:",
+    )?;
+    for node in &preview.nodes {
+        screen.line(&format!("  {}", plain(&node.node)))?;
+        for difference in &node.differences {
+            screen.line(&format!("    {}", plain(difference)))?;
+        }
+    }
+    screen.line("Adopting takes what is wanted of these drives from the nodes, and goes on above all of it.")?;
+    screen.line("Nodes that have not registered yet are not in this list.")?;
+    confirm(screen, yes, "adopt")?;
+    if api.adopt(true).await?.adopted {
+        screen.line("Adopted. The nodes register anew.")?;
+    } else {
+        screen.line("There was nothing left to adopt.")?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Has a person type a word, unless consent was given on the command line.
+fn confirm(screen: &mut Screen, yes: bool, word: &str) -> Result<(), ClientError> {
+    if yes {
+        return Ok(());
+    }
+    let not_confirmed = || ClientError::NotConfirmed { typed: word.to_owned() };
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(not_confirmed());
+    }
+    screen.line(&format!("Type {word} to go on:"))?;
+    let mut typed = String::new();
+    stdin.lock().read_line(&mut typed)?;
+    if typed.trim() == word { Ok(()) } else { Err(not_confirmed()) }
+}

@@ -1,0 +1,52 @@
+//! `hotbay status`: how it all stands, in a few lines.
+
+use std::collections::BTreeMap;
+
+use hotbay_api::kinds::{Drive, StorageNode};
+
+use super::api::{Api, Kind};
+use super::error::ClientError;
+use super::exit::Exit;
+use super::screen::{Screen, plain};
+use super::{rows, words};
+
+pub(crate) async fn run(api: &Api, screen: &mut Screen) -> Result<Exit, ClientError> {
+    let nodes: Vec<StorageNode> = api.objects(Kind::StorageNode, "").await?;
+    let drives: Vec<Drive> = api.objects(Kind::Drive, "").await?;
+    screen.line(&format!("registry  answers at {}", api.socket().display()))?;
+    let here = nodes.iter().filter(|node| node.status.ready).count();
+    screen.line(&format!("nodes     {here} of {} ready", nodes.len()))?;
+    screen.line(&format!("drives    {}", in_states(&drives)))?;
+    let mut exit = Exit::Done;
+    let mut complain = |subject: &str, why: &str| {
+        exit = Exit::TryAgain;
+        screen.line(&format!("  {}: {}", plain(subject), plain(why)))
+    };
+    for node in &nodes {
+        for condition in &node.status.conditions {
+            complain(&node.metadata.name, &condition.message)?;
+        }
+        if !node.status.ready && !node.status.purged {
+            complain(&node.metadata.name, "its agent is not connected")?;
+        }
+    }
+    for drive in &drives {
+        if let Some(why) = &drive.status.waiting_for {
+            complain(&drive.metadata.name, why)?;
+        }
+    }
+    Ok(exit)
+}
+
+/// Such as `6: 2 Attached, 4 Unknown`.
+fn in_states(drives: &[Drive]) -> String {
+    let mut states: BTreeMap<&str, usize> = BTreeMap::new();
+    for drive in drives {
+        *states.entry(rows::state(&drive.status)).or_default() += 1;
+    }
+    let states: Vec<_> = states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    match states.as_slice() {
+        [] => words::count(0, "drive"),
+        states => format!("{}: {}", drives.len(), states.join(", ")),
+    }
+}
