@@ -1,12 +1,12 @@
-//! The text of a join token, which the registry makes, a person carries, and an agent on another machine reads; and what
-//! else both sides agree on before they speak.
+//! The text of a join token, which the registry makes, a person carries, and an agent on another machine reads; and
+//! what else both sides agree on before they speak.
 //!
 //! ```text
 //! hotbay-join-1,HOST:PORT,AUTHORITY,SECRET,CHECK
 //! ```
 //!
-//! AUTHORITY is the SHA-256 of the authority's certificate: by it the agent knows whom it talks to. SECRET is by what the
-//! registry knows whom it made the token for. CHECK is a CRC-32C of all before it, against copies that were cut short.
+//! AUTHORITY is the SHA-256 of the authority's certificate: by it the agent knows whom it talks to. SECRET is by what
+//! the registry knows whom it made the token for. CHECK is a CRC-32C of all before it, against copies cut short.
 
 use std::fmt::{self, Write};
 use std::str::FromStr;

@@ -1,4 +1,5 @@
-//! The systemd units in `packaging/systemd`: systemd itself checks them, and what locks and drives rest on is still in them.
+//! The systemd units in `packaging/systemd`: systemd itself checks them, and what locks and drives rest on is still in
+//! them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

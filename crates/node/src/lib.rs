@@ -5,7 +5,7 @@
 //! - [`agent_loop`]: one event at a time, in, and what follows from it, out.
 //! - [`link`]: the session with the registry.
 //! - [`dial`]: where that registry is; [`tls`]: how it is dialled on another machine.
-//! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry on another machine.
+//! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry elsewhere.
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
 //! - [`inventory`]: which devices there are.
 //! - [`state_dir`]: what survives a restart.

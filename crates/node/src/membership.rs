@@ -5,8 +5,9 @@
 //! DIR/tls/membership    the certificate, the authority's certificate, the node's name, the registry's address
 //! ```
 //!
-//! The key is durable before it is first used, so that an agent that dies while it joins may ask again with the same token.
-//! The files have the form of [`crate::state_dir`]: a crash leaves the old or the new one, and damage is told from absence.
+//! The key is durable before it is first used, so that an agent that dies while it joins may ask again with the same
+//! token. The files have the form of [`crate::state_dir`]: a crash leaves the old or the new one, and damage is told
+//! from absence.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

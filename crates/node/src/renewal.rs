@@ -1,5 +1,5 @@
-//! Keeps a member's certificate fresh: asks for the next one when two thirds of its life are over, on the connection that
-//! the session uses, without a restart and without a token.
+//! Keeps a member's certificate fresh: asks for the next one when two thirds of its life are over, on the connection
+//! that the session uses, without a restart and without a token.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! TLS towards a registry on another machine: as a member, who knows the authority and shows a certificate, or as one who
-//! joins, who knows of the authority only a hash.
+//! TLS towards a registry on another machine: as a member, who knows the authority and shows a certificate, or as one
+//! who joins, who knows of the authority only a hash.
 
 use std::io;
 use std::sync::Arc;

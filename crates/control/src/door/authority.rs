@@ -6,8 +6,8 @@
 //! ```
 //!
 //! It certifies the registry, as a server, and nodes, as clients, and nothing else. The key is durable before the
-//! certificate is written: a key alone has certified nobody, and gets its certificate at the next start. Everything else
-//! that is missing or damaged is told, and never made anew, because every agent that joined trusts this one alone.
+//! certificate is written: a key alone has certified nobody, and gets its certificate at the next start. Everything
+//! else that is missing or damaged is told, and never made anew, because every agent that joined trusts this one alone.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

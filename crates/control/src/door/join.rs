@@ -1,5 +1,5 @@
-//! Tokens and certificates, as calls: a person makes a token on the Unix socket; an agent on another machine gives it for
-//! its first certificate, and later asks for the next ones with the one it has.
+//! Tokens and certificates, as calls: a person makes a token on the Unix socket; an agent on another machine gives it
+//! for its first certificate, and later asks for the next ones with the one it has.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -140,7 +140,8 @@ impl Office {
         let mut known = self.addresses.iter().filter(|address| !address.ip().is_unspecified());
         known.next().map(ToString::to_string).ok_or_else(|| {
             Status::invalid_argument(
-                "the registry listens on all addresses of its machine; say with --address HOST:PORT which one the agent dials",
+                "the registry listens on all addresses of its machine; say which one the agent dials: \
+                 --address HOST:PORT",
             )
         })
     }

@@ -29,7 +29,7 @@ pub(crate) enum NotMade {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
     #[error(
-        "this token is not known: it was not made by this registry, or the registry was started again since; make another"
+        "this token is not known: this registry did not make it, or was started again since; make another"
     )]
     Unknown,
     #[error("this token has expired; make another")]

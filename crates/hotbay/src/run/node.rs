@@ -35,8 +35,8 @@ pub(crate) struct NodeArgs {
     /// Where the agent keeps what must survive
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// A drive to look at: a path or pattern, or BAY=PATH; may be repeated. All drives of the machine if left out. None is
-    /// in operation until it is added
+    /// A drive to look at: a path or pattern, or BAY=PATH; may be repeated. All drives of the machine if left out. None
+    /// is in operation until it is added
     #[arg(long, value_name = "GLOB")]
     drives: Vec<Place>,
     /// Where the registry on another machine listens now, if it is not where the token said; kept

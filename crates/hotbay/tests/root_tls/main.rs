@@ -1,4 +1,5 @@
-//! Agents on other machines: real processes in network namespaces, cables that are cut, and everybody who should not get in.
+//! Agents on other machines: real processes in network namespaces, cables that are cut, and everybody who should not
+//! get in.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,7 +1,7 @@
 //! Machines for tests: network namespaces with one cable each to a switch, all inside of this machine.
 //!
-//! A namespace lives as long as the process that holds it, and that one ends with the test: nothing is mounted and no name
-//! is left behind, even when a test is killed.
+//! A namespace lives as long as the process that holds it, and that one ends with the test: nothing is mounted and no
+//! name is left behind, even when a test is killed.
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
