@@ -6,17 +6,19 @@ mod fake_registry;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cluster::{Cluster, anyone_has_open, eventually};
 use fake_registry::Session;
 use hotbay_api::agent as wire;
 use hotbay_api::convert::{FromAgent, FromRegistry};
+use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_core::message::{AnswerResult, Obstacle, Order, OrderRefused};
 use hotbay_core::order::Goal;
 use hotbay_host::locks::WriterLock;
 use hotbay_host::{RuntimeDir, scan};
+use hotbay_registry::{MemoryStore, Registry, Surroundings};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -105,6 +107,34 @@ async fn a_message_of_another_protocol_ends_the_session() {
         session.say_raw(message).await;
         while session.hear().await.is_some() {}
         assert_eq!(cluster.agent_descriptors(0).len(), 1);
+    }
+}
+
+/// The wall clock of the registry's machine jumps to the beginning and the end of time between two actions. Dates look
+/// odd, everything else goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_jumps_shows_in_dates_alone() {
+    static WALL_MS: AtomicU64 = AtomicU64::new(0);
+    let mut cluster = Cluster::new(1, false);
+    let surroundings = Surroundings {
+        cluster: ClusterId::from_bits(1),
+        term: TermId::from_bits(2),
+        wall_ms: || WALL_MS.load(Ordering::Relaxed),
+        checkpoint: |_| {},
+    };
+    let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
+    let listener = tokio::net::UnixListener::bind(cluster.api()).unwrap();
+    let fresh = || u128::from(WALL_MS.load(Ordering::Relaxed)) + 7;
+    tokio::spawn(hotbay_control::serve(registry, listener, fresh, std::future::pending()));
+    cluster.start_agent();
+    cluster.wait_ready();
+    for wall_ms in [u64::MAX, 1, 4_102_444_800_000, 0] {
+        WALL_MS.store(wall_ms, Ordering::Relaxed);
+        cluster.expect(&["drive", "add", &cluster.target(0), "--wait"], 0);
+        cluster.expect(&["get", "drives"], 0);
+        cluster.expect(&["get", "drives", "-o", "wide"], 0);
+        cluster.expect(&["get", "nodes"], 0);
+        cluster.expect(&["drive", "remove", &cluster.target(0), "--wait"], 0);
     }
 }
 

@@ -1,6 +1,8 @@
 //! kill -9 at every step that a crash could fall between: of the registry, of the agent and of its children. After each
 //! the drive still goes into operation and out again, what was acknowledged holds, and nothing is left open.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
+
 mod cluster;
 
 use std::process::{Command, Stdio};

@@ -9,6 +9,7 @@ use hotbay_core::agent::{Agent, AgentRecord, AttachWork, Effect, Event, Identity
 use hotbay_core::device::{DeviceKind, Observed};
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
+use hotbay_core::message::Obstacle;
 use hotbay_core::order::Goal;
 use hotbay_core::rules::Rules;
 use hotbay_host::locks::{AgentLock, LockError};
@@ -20,7 +21,7 @@ use tokio::task::AbortHandle;
 
 use crate::dial::RegistryAt;
 use crate::drives::{Drives, StepEnd, Where};
-use crate::inventory::{Inventory, Place};
+use crate::inventory::{Found, Inventory, Place};
 use crate::link::{self, News};
 use crate::state_dir::{StateDir, StateDirError};
 
@@ -91,7 +92,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         }
     };
     let mut inventory = Inventory::new(workers, config.places.clone());
-    let devices = inventory.look(ours, &left_alone).await;
+    let Found { devices, hanging } = inventory.look(ours, &left_alone).await;
     let (agent, effects) =
         Agent::start(Rules::default(), config.incarnation, found, devices.clone());
     let mut shell = Shell {
@@ -103,6 +104,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         ends,
         connection: None,
         reported: devices,
+        hanging,
         reports: 0,
         retries: BTreeMap::new(),
     };
@@ -134,6 +136,8 @@ struct Shell {
     connection: Option<Connection>,
     /// The devices that the registry has heard of.
     reported: Vec<Observed>,
+    /// Devices that may be any drive.
+    hanging: Vec<String>,
     reports: u64,
     retries: BTreeMap<DriveId, Retries>,
 }
@@ -169,9 +173,9 @@ impl Shell {
                 () = &mut stop => return,
                 Some(end) = ended.recv() => self.step_ended(end),
                 Some(news) = news.recv() => self.heard(news),
-                Some((back, devices)) = looked.recv() => {
+                Some((back, found)) = looked.recv() => {
                     inventory = Some(back);
-                    self.looked(devices);
+                    self.looked(found);
                 }
                 _ = look.tick() => {
                     // A look that takes long is not overtaken by another.
@@ -180,8 +184,8 @@ impl Shell {
                         let left_alone = left_alone(self.agent.record());
                         let sender = looked_sender.clone();
                         tokio::spawn(async move {
-                            let devices = inventory.look(ours, &left_alone).await;
-                            drop(sender.send((inventory, devices)).await);
+                            let found = inventory.look(ours, &left_alone).await;
+                            drop(sender.send((inventory, found)).await);
                         });
                     }
                 }
@@ -256,7 +260,9 @@ impl Shell {
         self.perform(effects);
     }
 
-    fn looked(&mut self, devices: Vec<Observed>) {
+    fn looked(&mut self, found: Found) {
+        let Found { devices, hanging } = found;
+        self.hanging = hanging;
         // The agent has written labels since; what it knows of them is newer than what was seen.
         let known = self.devices();
         let label_of = |device: &Observed| {
@@ -319,7 +325,7 @@ impl Shell {
                 }
                 Effect::Prove { drive } => {
                     tracing::debug!(%drive, "proving that it is closed");
-                    self.drives.prove(drive, self.place_of(drive));
+                    self.prove(drive);
                 }
                 Effect::Send(answer) => self.tell(FromAgent::Answer(answer)),
                 Effect::RetryLater(drive) => self.retry_later(drive),
@@ -338,6 +344,19 @@ impl Shell {
     fn at_work(&self, work: &AttachWork) -> (Where, Identity) {
         let identity = self.identity().expect("what is attached belongs to a cluster");
         (self.place_of(work.drive), identity)
+    }
+
+    /// Proves that a closed drive is closed. One that is not on the machine has nothing left to close, but a device
+    /// that hangs may be it: then nothing is proved.
+    fn prove(&self, drive: DriveId) {
+        let at = self.place_of(drive);
+        match self.hanging.first() {
+            Some(path) if at.is_nowhere() => {
+                let why = format!("{path} does not answer, and may be it");
+                self.drives.not_proved(drive, Obstacle::CannotProve { why });
+            }
+            Some(_) | None => self.drives.prove(drive, at),
+        }
     }
 
     /// Where a drive is. One that is not on the machine is nowhere, and its evidence says what it was.

@@ -45,6 +45,13 @@ pub(crate) struct Where {
     pub(crate) evidence: Evidence,
 }
 
+impl Where {
+    /// The drive is not on the machine, as far as is known.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.path.is_empty()
+    }
+}
+
 /// The open drives.
 #[derive(Debug)]
 pub(crate) struct Drives {
@@ -136,6 +143,11 @@ impl Drives {
         let Where { path, kind, evidence } = at;
         let request = Request::Detach(Detach { path, kind, evidence, known: None, release: None });
         self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome));
+    }
+
+    /// Ends a proof that cannot even be begun.
+    pub(crate) fn not_proved(&self, drive: DriveId, obstacle: Obstacle) {
+        self.end(StepEnd::Event(Event::Closed { drive, result: Err(obstacle) }));
     }
 
     /// Gives every descriptor to children, so that a drive that hangs does not keep this process from ending.

@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hotbay_core::device::Observed;
+use hotbay_core::device::{Denied, Observed};
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::ClusterId;
 use hotbay_host::scan::{self, Candidate, Selection};
-use hotbay_host::worker::{Running, Workers};
+use hotbay_host::worker::{Done, Request, Response, Running, Workers};
 use tokio::task::JoinSet;
 
 /// How long a device may take to be looked at before the rest of the machine goes on without it.
@@ -49,6 +49,15 @@ pub(crate) struct Inventory {
     seen: BTreeMap<String, Seen>,
 }
 
+/// What a look at the machine came to.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) devices: Vec<Observed>,
+    /// The paths of devices that hang before they could be told from others. Each may be a drive that is known: it must
+    /// be taken neither for a new one nor for gone.
+    pub(crate) hanging: Vec<String>,
+}
+
 #[derive(Debug)]
 struct Seen {
     candidate: Candidate,
@@ -64,11 +73,7 @@ impl Inventory {
 
     /// Looks at the machine. `left_alone` are drives that must not be opened. A machine that cannot be asked is
     /// unknown, which is not the same as empty: then what was known before stays.
-    pub(crate) async fn look(
-        &mut self,
-        ours: Option<ClusterId>,
-        left_alone: &[Evidence],
-    ) -> Vec<Observed> {
+    pub(crate) async fn look(&mut self, ours: Option<ClusterId>, left_alone: &[Evidence]) -> Found {
         let mut found = BTreeMap::new();
         for (bay, selection) in self.selections() {
             match tokio::task::spawn_blocking(move || scan::list(&selection)).await {
@@ -79,9 +84,9 @@ impl Inventory {
                 }
                 Ok(Err(error)) => {
                     tracing::error!("the devices of this machine are unknown now: {error}");
-                    return self.observed();
+                    return self.found();
                 }
-                Err(_) => return self.observed(),
+                Err(_) => return self.found(),
             }
         }
         self.seen.retain(|path, _| found.contains_key(path));
@@ -98,16 +103,19 @@ impl Inventory {
             let Ok(seen) = looked else { continue };
             self.seen.insert(seen.candidate.path.clone(), seen);
         }
-        self.observed()
+        self.found()
     }
 
-    /// The devices as they were last seen. One that hangs before it could be told from others is left out: it may be a
-    /// drive that is known, and must not be taken for a new one.
-    pub(crate) fn observed(&self) -> Vec<Observed> {
-        let unidentified =
-            |seen: &&Seen| seen.unfinished.is_some() && seen.observed.evidence.is_empty();
-        let known = self.seen.values().filter(|seen| !unidentified(seen));
-        known.map(|seen| seen.observed.clone()).collect()
+    /// The devices as they were last seen.
+    pub(crate) fn found(&self) -> Found {
+        let (hanging, known): (Vec<_>, Vec<_>) = self
+            .seen
+            .values()
+            .partition(|seen| seen.unfinished.is_some() && seen.observed.evidence.is_empty());
+        Found {
+            devices: known.into_iter().map(|seen| seen.observed.clone()).collect(),
+            hanging: hanging.into_iter().map(|seen| seen.candidate.path.clone()).collect(),
+        }
     }
 
     fn selections(&self) -> Vec<(Option<String>, Selection)> {
@@ -135,19 +143,48 @@ async fn look_at(
     ours: Option<ClusterId>,
     left_alone: Vec<Evidence>,
 ) -> Seen {
-    let identified = scan::identify(&workers, &candidate, LOOK_LIMIT).await;
-    let alone = |evidence: &&Evidence| {
+    let alone = |evidence: &Evidence| {
         left_alone.iter().any(|known| known.compare(evidence) == Comparison::Same)
     };
-    let (mut observed, unfinished) = match identified.as_ref().filter(alone) {
-        Some(evidence) => (scan::unlooked(&candidate, evidence.clone()), None),
-        None => {
+    let (mut observed, unfinished) = match identify(&workers, &candidate).await {
+        Identified::As(evidence) if alone(&evidence) => {
+            (scan::unlooked(&candidate, evidence), None)
+        }
+        // It may be one that must not be opened.
+        Identified::Hangs(running) => {
+            let mut observed = scan::unlooked(&candidate, candidate.evidence.clone());
+            let error = format!("process {} waits for it", running.pid());
+            observed.denied.push(Denied::Unreadable { error });
+            (observed, Some(running))
+        }
+        Identified::As(_) | Identified::Unknown => {
             let observation = scan::observe(&workers, &candidate, ours, LOOK_LIMIT).await;
             (observation.observed, observation.unfinished)
         }
     };
     observed.bay = bay.or(observed.bay);
     Seen { candidate, observed, unfinished }
+}
+
+/// Which drive a device is, asked without opening it.
+enum Identified {
+    As(Evidence),
+    /// Nothing tells it from another.
+    Unknown,
+    /// There was no answer in time.
+    Hangs(Running),
+}
+
+async fn identify(workers: &Workers, candidate: &Candidate) -> Identified {
+    let request = Request::Identify { path: candidate.path.clone() };
+    let Ok(mut running) = workers.start(request, Vec::new()) else { return Identified::Unknown };
+    match tokio::time::timeout(LOOK_LIMIT, &mut running).await {
+        Err(_) => Identified::Hangs(running),
+        Ok(Ok(Done { response: Response::Identified(Ok(evidence)), .. })) => {
+            Identified::As(evidence)
+        }
+        Ok(Ok(_) | Err(_)) => Identified::Unknown,
+    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ const LAYERS: &[Layer] = &[
         never: &[],
     },
     Layer { package: "hotbay-sim", may_use: &["hotbay-core"], never: &[] },
+    Layer { package: "hotbay-bench", may_use: &["hotbay-core", "hotbay-registry"], never: &[] },
     Layer { package: "xtask", may_use: &[], never: &[] },
 ];
 

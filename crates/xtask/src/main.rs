@@ -52,6 +52,11 @@ enum Command {
     Ci,
     /// The model checker's full bounds and long simulations: hours, never in CI
     Soak,
+    /// Measures what something costs; prints what stands in docs/BENCHMARKS.md
+    Bench {
+        /// registry
+        name: String,
+    },
     /// Only the house rules
     Tidy,
     /// Only the check of which crate uses which
@@ -78,6 +83,7 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Test => vec![Tier::Check, Tier::Root],
         Command::Ci => vec![Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
         Command::Soak => vec![Tier::Soak],
+        Command::Bench { name } => return bench(name),
         Command::Tidy => return tidy::check(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Layering => return layering::check(&workspace).map(|()| ExitCode::SUCCESS),
     };
@@ -91,4 +97,13 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
     let mut run = Run::new(Interrupts::listen()?, must_run);
     run.tiers(&tiers, &workspace)?;
     Ok(run.close())
+}
+
+/// Runs a benchmark, optimized: figures of a debug build would say nothing.
+fn bench(name: &str) -> anyhow::Result<ExitCode> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = std::process::Command::new(cargo)
+        .args(["run", "--release", "--quiet", "--package", "hotbay-bench", "--", name])
+        .status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -155,7 +155,8 @@ fn soak_plan(workspace: &Workspace) -> Plan {
         command.args(["--features", &model.features.join(",")]);
     }
     command.args(["--test", "model", "--", "--nocapture"]).env("HOTBAY_MODEL_BOUNDS", "full");
-    Plan::Steps(vec![child("model", command)])
+    let seeds = ["run", "--release", "--package", "hotbay-sim", "--", "run", "--seeds", "100000"];
+    Plan::Steps(vec![child("model", command), child("simulation", cargo_with(&seeds))])
 }
 
 fn missing_for_root() -> Vec<String> {

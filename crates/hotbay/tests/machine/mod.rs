@@ -1,11 +1,13 @@
 //! Parts of a machine that fail on request, for root: a small disk that is full or read-only, a drive that hangs.
 //! Each is taken apart with its value.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::cluster::{Part, eventually, signal};
+use crate::cluster::{Part, eventually};
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
@@ -64,7 +66,7 @@ pub(crate) struct Hanging {
     pub(crate) device: String,
     mount: PathBuf,
     server: Part,
-    _fuse: Part,
+    fuse: Part,
     _dir: tempfile::TempDir,
 }
 
@@ -85,18 +87,24 @@ impl Hanging {
         let fuse = start("nbdfuse", &[&text(&file), "--unix", &text(&socket)]);
         eventually("nbdfuse shows the drive", || file.exists().then_some(()));
         let device = run("losetup", &["-f", "--show", &text(&file)]);
-        Self { device, mount, server, _fuse: fuse, _dir: dir }
+        Self { device, mount, server, fuse, _dir: dir }
     }
 
-    /// The process to stop.
+    /// Stopped, reads and writes of the drive hang.
     pub(crate) fn server(&self) -> u32 {
         self.server.pid()
+    }
+
+    /// Stopped, every question to the filesystem below the drive hangs too.
+    pub(crate) fn filesystem(&self) -> u32 {
+        self.fuse.pid()
     }
 }
 
 impl Drop for Hanging {
     fn drop(&mut self) {
-        signal(self.server.pid(), "CONT");
+        go_on(self.server.pid());
+        go_on(self.fuse.pid());
         Command::new("losetup").args(["-d", &self.device]).status().ok();
         Command::new("umount").arg("-l").arg(&self.mount).status().ok();
     }
@@ -108,6 +116,50 @@ pub(crate) struct Goes(pub(crate) u32);
 
 impl Drop for Goes {
     fn drop(&mut self) {
-        signal(self.0, "CONT");
+        go_on(self.0);
+    }
+}
+
+/// Whether or not the process is still there: nothing may fail while a test is taken apart.
+fn go_on(pid: u32) {
+    Command::new("kill").args(["-CONT", &pid.to_string()]).stderr(Stdio::null()).status().ok();
+}
+
+/// A loop drive that can be pulled and plugged in again: a link that leads to the loop device of the moment. The number
+/// of a loop device that was given up may be somebody else's at once, so it is never asked for again.
+pub(crate) struct Pluggable {
+    pub(crate) place: PathBuf,
+    pub(crate) device: Option<String>,
+    file: PathBuf,
+}
+
+impl Pluggable {
+    pub(crate) fn new(dir: &Path, name: &str) -> Self {
+        let file = dir.join(format!("{name}.img"));
+        std::fs::File::create_new(&file).unwrap().set_len(64 << 20).unwrap();
+        let mut this = Self { place: dir.join(name), device: None, file };
+        this.plug();
+        this
+    }
+
+    /// Gives the path of the new loop device.
+    pub(crate) fn plug(&mut self) -> String {
+        let device = run("losetup", &["-f", "--show", self.file.to_str().unwrap()]);
+        std::os::unix::fs::symlink(&device, &self.place).unwrap();
+        self.device = Some(device.clone());
+        device
+    }
+
+    pub(crate) fn pull(&mut self) {
+        std::fs::remove_file(&self.place).unwrap();
+        run("losetup", &["-d", &self.device.take().expect("it is plugged in")]);
+    }
+}
+
+impl Drop for Pluggable {
+    fn drop(&mut self) {
+        if let Some(device) = &self.device {
+            Command::new("losetup").args(["-d", device]).status().ok();
+        }
     }
 }

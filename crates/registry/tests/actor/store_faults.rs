@@ -1,0 +1,123 @@
+//! A store that waits, fails, answers with an error after all, or is lost.
+
+use hotbay_core::cluster::State;
+use hotbay_core::cms::Code;
+use hotbay_registry::{CallError, Fault, StoreError, StoreHealth};
+
+use crate::rig::{A_WHILE, Agent, Mood, Rig, add, assert_code, in_time, remove};
+
+/// Reply, read and order all wait for the sync.
+#[tokio::test]
+async fn nothing_is_said_before_it_is_durable() {
+    let rig = Rig::new();
+    let mut agent = Agent::join(&rig, 1, 2, 64).await;
+    let before = rig.store.memory.durable();
+    rig.store.set(Mood::Waits);
+    let acting = rig.act(add("n1-0"));
+    let reading = rig.state("n1-0");
+    let (acted, seen) = {
+        tokio::pin!(acting, reading);
+        tokio::select! {
+            biased;
+            _ = &mut acting => panic!("answered before it was durable"),
+            _ = &mut reading => panic!("shown before it was durable"),
+            order = agent.told.recv() => panic!("ordered before it was durable: {order:?}"),
+            () = tokio::time::sleep(A_WHILE) => {}
+        }
+        assert_eq!(rig.store.memory.durable(), before);
+        rig.store.set(Mood::Works);
+        in_time("both answers", async { tokio::join!(acting, reading) }).await
+    };
+    assert_code(acted, Code::Ok);
+    assert_eq!(seen, State::Attaching);
+    assert_ne!(rig.store.memory.durable(), before);
+    agent.order().await;
+}
+
+#[tokio::test]
+async fn while_the_store_fails_callers_are_refused_with_words_and_the_first_is_answered_later() {
+    let rig = Rig::new();
+    let mut agent = Agent::join(&rig, 1, 3, 64).await;
+    assert_code(rig.act(add("n1-2")).await, Code::Ok);
+    let order = agent.order().await;
+    rig.store.set(Mood::Fails);
+    let mut health = rig.registry.store_health();
+    let first = rig.act(add("n1-0"));
+    tokio::pin!(first);
+    tokio::select! {
+        _ = &mut first => panic!("answered, though nothing could be written"),
+        failing = health.wait_for(|health| *health != StoreHealth::Good) => drop(failing.unwrap()),
+    }
+    // Requests, dry runs and looks cannot be answered; each says so at once.
+    let dry = rig.registry.act(vec![add("n1-1")], "test".into(), true);
+    let looked = rig.registry.read(|cluster| cluster.drives().count());
+    let refusals = [
+        rig.act(add("n1-1")).await.map(drop),
+        in_time("a dry run", dry).await.map(drop),
+        in_time("a look", looked).await.map(drop),
+    ];
+    for refused in refusals {
+        let Err(CallError::StoreFailing { error }) = refused else { panic!("{refused:?}") };
+        assert!(error.contains("no space left"), "{error}");
+    }
+    // What an agent says is news, not a promise: it is taken, and acknowledged when it is durable.
+    let answering = agent.answer(&rig, &order);
+    tokio::pin!(answering);
+    assert!(tokio::time::timeout(A_WHILE, &mut answering).await.is_err());
+    rig.store.set(Mood::Works);
+    let (first, answered) = in_time("the first", async { tokio::join!(first, answering) }).await;
+    assert_code(first, Code::Ok);
+    answered.unwrap();
+    assert_eq!(rig.state("n1-1").await, State::Unknown, "a refused request changed something");
+    assert_eq!(rig.state("n1-2").await, State::Attached);
+    assert_code(rig.act(add("n1-1")).await, Code::Ok);
+    assert_eq!(*health.borrow_and_update(), StoreHealth::Good);
+}
+
+/// The store says that it failed, and has written all the same. The commit is repeated, which changes nothing.
+#[tokio::test]
+async fn an_error_after_the_write_is_not_taken_for_a_failure() {
+    let rig = Rig::new();
+    let _agent = Agent::join(&rig, 1, 1, 64).await;
+    let next = rig.store.memory.commits() + 1;
+    rig.store.memory.fail_commit(next, Fault::After);
+    assert_code(in_time("an answer", rig.act(add("n1-0"))).await, Code::Ok);
+    assert_eq!(rig.state("n1-0").await, State::Attaching);
+    assert_code(rig.act(remove("n1-0")).await, Code::TryAgain);
+}
+
+#[tokio::test]
+async fn a_lost_store_ends_the_registry_and_every_caller_hears_of_it() {
+    let rig = Rig::new();
+    let mut agent = Agent::join(&rig, 1, 2, 64).await;
+    rig.store.set(Mood::Waits);
+    let lose = async {
+        tokio::time::sleep(A_WHILE).await;
+        rig.store.set(Mood::Lost);
+    };
+    let (pending, ()) = tokio::join!(in_time("an answer", rig.act(add("n1-0"))), lose);
+    assert!(matches!(pending, Err(CallError::Stopped)));
+    assert!(matches!(rig.act(add("n1-1")).await, Err(CallError::Stopped)));
+    assert_eq!(in_time("the session's end", agent.told.recv()).await, None);
+    let error = in_time("the end", rig.ended).await.unwrap();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_dry_run_writes_nothing_and_counts_nothing() {
+    let rig = Rig::new();
+    let mut agent = Agent::join(&rig, 1, 2, 64).await;
+    assert_code(rig.act(add("n1-0")).await, Code::Ok);
+    agent.order().await;
+    let (bytes, commits) = (rig.store.memory.durable(), rig.store.memory.commits());
+    let actions = vec![add("n1-1"), remove("n1-0"), remove("n1-1"), add("nothing")];
+    let outcomes = rig.registry.act(actions.clone(), "test".into(), true).await.unwrap();
+    let codes: Vec<_> = outcomes.iter().map(|outcome| outcome.code).collect();
+    assert_eq!((rig.store.memory.durable(), rig.store.memory.commits()), (bytes, commits));
+    assert_eq!(rig.state("n1-0").await, State::Attaching);
+    assert_eq!(rig.state("n1-1").await, State::Unknown);
+    assert!(agent.told.try_recv().is_err(), "a dry run gave an order");
+    // And it told the truth.
+    let real = rig.registry.act(actions, "test".into(), false).await.unwrap();
+    assert_eq!(real.iter().map(|outcome| outcome.code).collect::<Vec<_>>(), codes);
+}
