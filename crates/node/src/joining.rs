@@ -18,6 +18,8 @@ use crate::tls::{self, TlsError};
 
 /// How long one try may take.
 const TRY_LIMIT: Duration = Duration::from_secs(10);
+/// How long the drives of a member wait until it has joined again.
+const AGAIN_LIMIT: Duration = Duration::from_secs(15);
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -52,7 +54,8 @@ pub enum JoinError {
 }
 
 /// Joins, and keeps trying while the registry cannot be reached. Who is a member of that registry already, with a
-/// certificate that is still good, stays it and leaves the token unused.
+/// certificate that is still good, stays it and leaves the token unused. Whose certificate has expired stays a member
+/// all the same if the token does not help within a while: its drives do not wait for a person.
 pub async fn join(options: JoinOptions) -> Result<Member, JoinError> {
     let JoinOptions { data_dir, token, name, wall_ms, checkpoint } = options;
     let dir = MemberDir::open(&data_dir, checkpoint)?;
@@ -67,7 +70,18 @@ pub async fn join(options: JoinOptions) -> Result<Member, JoinError> {
                 tracing::info!(node = %member.node(), "joined already; the token is not used");
                 return Ok(member);
             }
-            return obtain(dir, &token, Some(member.node()), wall_ms).await;
+            let again = obtain(dir, &token, Some(member.node()), wall_ms);
+            return Ok(match tokio::time::timeout(AGAIN_LIMIT, again).await {
+                Ok(Ok(renewed)) => renewed,
+                Ok(Err(error)) => {
+                    tracing::error!("going on without the registry: {}", in_words(&error));
+                    member
+                }
+                Err(_) => {
+                    tracing::error!("going on without the registry: it cannot be reached");
+                    member
+                }
+            });
         }
     }
     obtain(dir, &token, name, wall_ms).await

@@ -71,13 +71,14 @@ async fn config(args: NodeArgs) -> anyhow::Result<Config> {
     let (name, registry) = match join.as_deref() {
         Some(text) if JoinToken::is_meant(text) => {
             let mut token: JoinToken = text.parse()?;
-            if let Some(address) = address {
-                check_address(&address)?;
-                token.address = address;
+            if let Some(address) = &address {
+                check_address(address)?;
+                token.address.clone_from(address);
             }
             let data_dir = data_dir.clone();
             let options = JoinOptions { data_dir, token, name, wall_ms, checkpoint };
             let member = hotbay_node::join(options).await.context("this node did not join")?;
+            move_to(&member, address)?;
             (member.node(), RegistryAt::Remote(member))
         }
         Some(path) => {
@@ -116,9 +117,15 @@ fn stored(
     if let Some(name) = name.filter(|name| *name != member.node()) {
         bail!("{} joined as {}, not as {name}", data_dir.display(), member.node());
     }
+    move_to(&member, address)?;
+    Ok(member)
+}
+
+/// Notes where the registry is now, if that was told and is new.
+fn move_to(member: &Member, address: Option<String>) -> anyhow::Result<()> {
     if let Some(address) = address.filter(|address| *address != member.address()) {
         check_address(&address)?;
         member.moved(&address)?;
     }
-    Ok(member)
+    Ok(())
 }

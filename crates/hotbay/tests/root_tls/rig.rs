@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::cluster::{TestDrive, eventually};
+use crate::cluster::{TestDrive, descriptors, eventually};
 use crate::net::{Namespace, Net, address};
 
 pub(crate) const PORT: u16 = 7443;
@@ -52,6 +52,14 @@ impl Agent {
 
     pub(crate) fn has_logged(&self, words: &str) -> bool {
         has_logged(&self.log, words)
+    }
+
+    /// Waits until it has its drive open.
+    pub(crate) fn wait_open(&self) {
+        let pid = self.running.as_ref().unwrap().0.id();
+        eventually(&format!("{} opens its drive", self.name), || {
+            (!descriptors(pid, &self.drive.path).is_empty()).then_some(())
+        });
     }
 
     /// Waits until its log has these words.
