@@ -38,6 +38,13 @@ impl Pace {
         self.schedule(drive, 0, now);
     }
 
+    /// Something is owed for a drive, still or again: its pauses go on, or begin.
+    pub fn keep(&mut self, drive: DriveId, now: Monotonic) {
+        if !self.waiting.contains_key(&drive) {
+            self.schedule(drive, 0, now);
+        }
+    }
+
     /// Nothing is owed for a drive any more.
     pub fn forget(&mut self, drive: DriveId) {
         if let Some(waiting) = self.waiting.remove(&drive) {
@@ -102,6 +109,19 @@ mod tests {
         }
         pace.forget(drive);
         assert_eq!(pace.next(), None);
+    }
+
+    /// An order that was confirmed, and then refused when it came again, is owed once more.
+    #[test]
+    fn what_is_owed_again_is_looked_at_again_and_keeps_its_pauses() {
+        let drive = DriveId::from_bits(7);
+        let mut pace = Pace::default();
+        pace.sent(drive, Monotonic(0));
+        pace.forget(drive);
+        pace.keep(drive, Monotonic(1_000));
+        let at = pace.next().expect("owed again");
+        pace.keep(drive, Monotonic(1_500));
+        assert_eq!(pace.next(), Some(at), "a second answer does not put it off");
     }
 
     #[test]

@@ -99,8 +99,8 @@ fn a_blocked_close_ends_without_anybody_asking() {
     cluster.wait_state(0, "DetachedDevice");
 }
 
-/// A drive that was removed by itself may be in somebody's hands: adding its host does not open it, nor does a restart of
-/// either side.
+/// A drive that was removed by itself may be in somebody's hands: adding its host does not open it, nor does a restart
+/// of either side.
 #[test]
 fn adding_a_host_leaves_alone_what_was_removed_by_itself() {
     let mut cluster = Cluster::started(2, false);

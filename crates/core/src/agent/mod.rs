@@ -30,7 +30,7 @@ use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber};
 use crate::message::{
     Answer, DriveReport, Obstacle, Order, OrderRefused, RecordHealth, Registered, Registration,
 };
-use crate::order::{Generation, Ordered, Term};
+use crate::order::{Generation, Goal, Ordered, Term};
 use crate::rules::Rules;
 
 /// What happens to an agent.
@@ -247,7 +247,9 @@ impl Agent {
             drive: *drive,
             seen: self.record.drives.get(drive).map(|memory| memory.seen),
             label: label_of(*drive),
-            open: !matches!(local.actual, Actual::Closed | Actual::Proving),
+            // Also while it waits to be tried again: the registry must not take it for closed.
+            open: !matches!(local.actual, Actual::Closed | Actual::Proving)
+                || self.wanted(*drive).is_some_and(|(goal, _)| goal == Goal::Attach),
         });
         let mut drives: Vec<_> = drives.collect();
         for label in self.devices.iter().filter_map(|device| device.label) {

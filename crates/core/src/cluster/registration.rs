@@ -9,10 +9,10 @@ use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
 use super::{About, Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
 use crate::device::Observed;
-use crate::evidence::Comparison;
+use crate::evidence::{Comparison, Evidence};
 use crate::ids::{ClusterId, DriveId, NodeId, NodeName, SessionNumber};
-use crate::message::{DriveReport, Registered, Registration};
-use crate::order::{Generation, Goal, Term};
+use crate::message::{DriveReport, Order, Registered, Registration};
+use crate::order::{Generation, Goal, Ordered, Stamp, Term};
 use crate::rules::Rule;
 
 /// Why an agent gets no session.
@@ -356,7 +356,7 @@ impl Cluster {
         reports: &BTreeMap<DriveId, DriveReport>,
         now_ms: u64,
         effects: &mut Effects,
-    ) -> (Vec<crate::message::Order>, Vec<crate::message::Order>) {
+    ) -> (Vec<Order>, Vec<Order>) {
         let (mut allowed, mut unknown) = (Vec::new(), Vec::new());
         let ids: Vec<_> = self.nodes[&node].drives.iter().copied().collect();
         for id in ids {
@@ -390,7 +390,23 @@ impl Cluster {
                 }
             }
         }
+        let forgotten = reports.values().filter(|report| !self.drives.contains_key(&report.drive));
+        unknown.extend(forgotten.filter_map(|report| self.close_unknown(node, report)));
         (allowed, unknown)
+    }
+
+    /// An order to close a drive that this registry has no record of and that has no label to make one from.
+    fn close_unknown(&self, node: NodeId, report: &DriveReport) -> Option<Order> {
+        let (generation, _) = report.newest()?;
+        let session = self.nodes[&node].session?;
+        let stamp = Stamp { term: self.term(), generation: generation.next() };
+        Some(Order {
+            drive: report.drive,
+            ordered: Ordered { goal: Goal::Detach, stamp },
+            incarnation: session.incarnation,
+            evidence: Evidence::default(),
+            take_over: false,
+        })
     }
 
     /// A short name that no other drive has.

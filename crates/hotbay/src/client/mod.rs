@@ -1,6 +1,7 @@
 //! The client: everything that asks a registry, for people and scripts. `main` calls [`run`].
 //!
-//! - [`get`], [`describe`], [`events`] and [`status`] show, [`act`] asks for something, [`wait`] follows it to its end; [`answer`] puts answers into words.
+//! - [`get`], [`describe`], [`events`] and [`status`] show.
+//! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
 //! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.

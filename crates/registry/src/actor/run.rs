@@ -22,6 +22,9 @@ use crate::store::error::StoreError;
 /// How many commands are taken before the batch is handed over; bounds how long a batch is.
 const COMMANDS_IN_A_BATCH: usize = 1_024;
 
+/// With so much waiting for the store, orders are not repeated on top of it.
+const HELD_REPEATS: usize = 4_096;
+
 pub(super) struct Actor {
     cluster: Cluster,
     surroundings: Surroundings,
@@ -167,10 +170,11 @@ impl Actor {
             }
         };
         self.carry_out(effects, session, report, reply);
-        if let Some(drive) = about
-            && self.cluster.owed(drive).is_none()
-        {
-            self.pace.forget(drive);
+        if let Some(drive) = about {
+            match self.cluster.owed(drive) {
+                Some(_) => self.pace.keep(drive, self.now()),
+                None => self.pace.forget(drive),
+            }
         }
     }
 
@@ -221,7 +225,10 @@ impl Actor {
 
     fn repeat_orders(&mut self) {
         for drive in self.pace.due(self.now()) {
-            self.repeat(drive);
+            // What cannot leave would only pile up behind the gate, and leave all at once.
+            if self.gate.held() < HELD_REPEATS {
+                self.repeat(drive);
+            }
         }
     }
 

@@ -1,0 +1,87 @@
+//! What must be so when all trouble has been over for a while: registry and agents agree, every drive is as wished,
+//! and where it is not a true reason is told (2 and 10).
+
+use hotbay_core::cluster::{Drive, State};
+use hotbay_core::cms::Reason;
+use hotbay_core::message::Obstacle;
+
+use super::Invariant;
+use crate::machine::short;
+use crate::registry::Process;
+use crate::world::World;
+
+impl World {
+    pub(crate) fn settled(&mut self) {
+        let found = (0..self.machines.len()).find_map(|machine| self.machine_unsettled(machine));
+        if let Some(what) = found {
+            self.breaks(Invariant::Unsettled, what);
+        }
+    }
+
+    /// What is wrong with a machine, or with a drive of it.
+    fn machine_unsettled(&self, machine: usize) -> Option<String> {
+        let there = &self.machines[machine];
+        let name = &there.name;
+        let Some(process) = &there.process else {
+            return Some(format!("{name} has no agent"));
+        };
+        let Some(registry) = &self.sites[there.site].process else {
+            return Some(format!("registry {} is not there", there.site));
+        };
+        let known = registry.cluster.nodes().find(|node| node.record.name == *name);
+        let session = known.and_then(|node| node.session).map(|session| session.number);
+        let over = session.and_then(|number| registry.sessions.get(&number));
+        let agreed = over.is_some() && over == process.connection.as_ref();
+        if !agreed {
+            // Whoever is turned away for a cause stays away; the cause was checked when it was given.
+            let turned_away = self.ledger.refusals.contains_key(&machine);
+            let what = format!("{name} and registry {} do not agree on a session", there.site);
+            return (!turned_away).then_some(what);
+        }
+        let drives = known.into_iter().flat_map(|node| &node.drives);
+        let drives = drives.filter_map(|id| registry.cluster.drive(*id));
+        let wrong = drives.filter_map(|drive| self.drive_unsettled(machine, registry, drive));
+        // Known limit: an order for a drive that never got its label, given by a registry that has forgotten it since,
+        // stays in force on the agent; the registry knows the drive under another id, and tells that this is refused.
+        let forgetful = self.scenario.forked();
+        let unknown =
+            process.open.keys().filter(|id| !forgetful && registry.cluster.drive(**id).is_none());
+        let unknown = unknown.map(|id| format!("{name} has {} open for nobody", short(*id)));
+        wrong.chain(unknown).next()
+    }
+
+    fn drive_unsettled(&self, machine: usize, registry: &Process, drive: &Drive) -> Option<String> {
+        let process = self.machines[machine].process.as_ref()?;
+        let (id, state) = (drive.record.id, drive.record.state);
+        let open = process.open.contains_key(&id);
+        let text = |why: String| Some(format!("{} is {state}: {why}", short(id)));
+        if let Some(reason) = registry.cluster.waiting_for(id) {
+            let told = format!("it is said to wait: {reason}");
+            return if self.justified(machine, drive, &reason) { None } else { text(told) };
+        }
+        match (state, open) {
+            (State::Attached, true) | (State::Unknown | State::Detached, false) => None,
+            (_, true) => text("it is open".to_owned()),
+            (_, false) => text("it is not open, and nothing is said".to_owned()),
+        }
+    }
+
+    /// Whether what the registry says a drive waits for is true now.
+    fn justified(&self, machine: usize, drive: &Drive, reason: &Reason) -> bool {
+        let evidence = &drive.record.observed.evidence;
+        match reason {
+            Reason::Obstacle(Obstacle::DeviceMissing) => {
+                self.disk_with(machine, evidence).is_none()
+            }
+            // Two registries give one drive two ids; the label keeps one of them.
+            Reason::Obstacle(Obstacle::NotOurs { .. }) | Reason::Refused(_) => {
+                self.scenario.forked()
+            }
+            Reason::RegistryRewound => self.scenario.forked(),
+            // Whatever stood in the way is gone, and agent and registry have a session.
+            Reason::Obstacle(_) | Reason::AgentUnreachable | Reason::WaitingForAgent => false,
+            // These answer a request; nothing waits for them.
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a registry has on its disk. A batch is one transaction: all of it is there, or none.
+
+use std::collections::BTreeMap;
+
+use hotbay_core::cluster::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
+use hotbay_core::ids::{DriveId, NodeId};
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Store {
+    pub(crate) registry: Option<RegistryRecord>,
+    nodes: BTreeMap<NodeId, NodeRecord>,
+    pub(crate) drives: BTreeMap<DriveId, DriveRecord>,
+}
+
+impl Store {
+    pub(crate) fn commit(&mut self, writes: &[Write]) {
+        for write in writes {
+            match write.clone() {
+                Write::Registry(record) => self.registry = Some(record),
+                Write::Node(record) => drop(self.nodes.insert(record.id, record)),
+                Write::Drive(record) => drop(self.drives.insert(record.id, *record)),
+            }
+        }
+    }
+
+    pub(crate) fn records(&self) -> Records {
+        Records {
+            registry: self.registry.clone(),
+            nodes: self.nodes.values().cloned().collect(),
+            drives: self.drives.values().cloned().collect(),
+        }
+    }
+}
