@@ -4,12 +4,15 @@
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
+//! - [`http`]: the same for curl and any automation, and what monitoring asks.
 //! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in.
 //! - [`patience`]: how long a caller waits for a store that cannot be written.
 //!
-//! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it.
+//! Everything listens on Unix sockets, one for gRPC and one for HTTP; only root and the user that the controller runs
+//! as may speak to them.
 
 mod actions;
+mod http;
 mod incoming;
 mod patience;
 mod peer;
@@ -48,4 +51,9 @@ pub async fn serve(
         .add_service(view)
         .serve_with_incoming_shutdown(incoming::Incoming::new(listener), stop)
         .await
+}
+
+/// Serves a registry as HTTP and JSON on a Unix socket of its own. Never ends; to stop it, drop it.
+pub async fn serve_http(registry: Registry, listener: UnixListener) {
+    http::serve(registry, listener).await;
 }
