@@ -52,7 +52,7 @@ install_missing() {
 # What rustc needs to build anything at all, and what the product calls.
 for_product=("cc:gcc libc6-dev" "blkid:util-linux")
 # What the tests call on top of it.
-for_tests=("git:git" "mount:mount" "sfdisk:fdisk" "mkfs.ext4:e2fsprogs" "nbdkit:nbdkit" "nbdfuse:libnbd-bin"
+for_tests=("git:git" "curl:curl" "mount:mount" "sfdisk:fdisk" "mkfs.ext4:e2fsprogs" "nbdkit:nbdkit" "nbdfuse:libnbd-bin"
     "ip:iproute2" "systemd-analyze:systemd")
 
 # use_rust: sees to the toolchain that rust-toolchain.toml names, and puts what cargo builds outside the clone.

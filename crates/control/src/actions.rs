@@ -4,7 +4,7 @@ use hotbay_api::cms as wire;
 use hotbay_api::convert::action_from_wire;
 use hotbay_api::{PROTOCOL, convert::Malformed};
 use hotbay_core::cluster::Cluster;
-use hotbay_core::cms::{Code, Outcome};
+use hotbay_core::cms::{Action, Code, Outcome};
 use hotbay_core::ids::DriveId;
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
@@ -13,7 +13,7 @@ use crate::patience::patiently;
 use crate::peer::admit;
 
 /// How many actions one call may carry. A longer list would keep everybody else waiting.
-const ACTIONS_IN_A_CALL: usize = 10_000;
+pub(crate) const ACTIONS_IN_A_CALL: usize = 10_000;
 
 pub(crate) struct Actions {
     registry: Registry,
@@ -43,37 +43,45 @@ impl wire::cms_server::Cms for Actions {
                 actions.len()
             )));
         }
-        let decoded: Vec<_> = actions.into_iter().map(action_from_wire).collect();
-        let understood = decoded.iter().filter_map(|action| action.as_ref().ok().cloned());
-        let acting = self.registry.act(understood.collect(), who, dry_run);
-        let outcomes = patiently(&self.registry, acting).await?;
-        let briefs = self.briefs(&outcomes).await?;
-        let mut outcomes = outcomes.into_iter();
-        let results = decoded.into_iter().map(|action| match action {
-            Ok(_) => result(outcomes.next().expect("one outcome per action"), &briefs),
-            Err(malformed) => wire::ActionResult {
-                result: Code::Argument.to_string(),
-                reasons: vec![malformed.to_string()],
-                ..wire::ActionResult::default()
-            },
-        });
-        Ok(Response::new(wire::ActResponse { protocol: PROTOCOL, results: results.collect() }))
+        let decoded = actions.into_iter().map(action_from_wire).collect();
+        let results = act(&self.registry, decoded, who, dry_run).await?;
+        Ok(Response::new(wire::ActResponse { protocol: PROTOCOL, results }))
     }
+}
+
+/// Takes the actions that were understood, in order. Every one has a result, also those that were not.
+pub(crate) async fn act(
+    registry: &Registry,
+    decoded: Vec<Result<Action, Malformed>>,
+    who: String,
+    dry_run: bool,
+) -> Result<Vec<wire::ActionResult>, Status> {
+    let understood = decoded.iter().filter_map(|action| action.as_ref().ok().cloned());
+    let acting = registry.act(understood.collect(), who, dry_run);
+    let outcomes = patiently(registry, acting).await?;
+    let briefs = briefs(registry, &outcomes).await?;
+    let mut outcomes = outcomes.into_iter();
+    let results = decoded.into_iter().map(|action| match action {
+        Ok(_) => result(outcomes.next().expect("one outcome per action"), &briefs),
+        Err(malformed) => wire::ActionResult {
+            result: Code::Argument.to_string(),
+            reasons: vec![malformed.to_string()],
+            ..wire::ActionResult::default()
+        },
+    });
+    Ok(results.collect())
 }
 
 type Briefs = std::collections::BTreeMap<DriveId, wire::DriveBrief>;
 
-impl Actions {
-    /// Says of each drive that an outcome names which one it is.
-    async fn briefs(&self, outcomes: &[Outcome]) -> Result<Briefs, Status> {
-        let inner = outcomes.iter().flat_map(|outcome| &outcome.drives);
-        let ids: Vec<_> =
-            outcomes.iter().chain(inner).filter_map(|outcome| outcome.drive).collect();
-        let look = move |cluster: &Cluster| {
-            ids.into_iter().filter_map(|id| Some((id, brief(cluster, id)?))).collect()
-        };
-        patiently(&self.registry, self.registry.read(look)).await
-    }
+/// Says of each drive that an outcome names which one it is.
+async fn briefs(registry: &Registry, outcomes: &[Outcome]) -> Result<Briefs, Status> {
+    let inner = outcomes.iter().flat_map(|outcome| &outcome.drives);
+    let ids: Vec<_> = outcomes.iter().chain(inner).filter_map(|outcome| outcome.drive).collect();
+    let look = move |cluster: &Cluster| {
+        ids.into_iter().filter_map(|id| Some((id, brief(cluster, id)?))).collect()
+    };
+    patiently(registry, registry.read(look)).await
 }
 
 fn brief(cluster: &Cluster, id: DriveId) -> Option<wire::DriveBrief> {

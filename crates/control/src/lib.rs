@@ -4,15 +4,17 @@
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
+//! - [`http`]: the same for curl and any automation, and what monitoring asks.
 //! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in.
 //! - [`patience`]: how long a caller waits for a store that cannot be written.
 //! - [`door`]: agents on other machines.
 //!
-//! Everything listens on one Unix socket; only root and the user that the controller runs as may speak to it. If asked
-//! for, agents on other machines are served over TLS, and nothing but agents.
+//! Everything listens on Unix sockets, one for gRPC and one for HTTP; only root and the user that the controller runs
+//! as may speak to them. If asked for, agents on other machines are served over TLS, and nothing but agents.
 
 mod actions;
 mod door;
+mod http;
 mod incoming;
 mod patience;
 mod peer;
@@ -105,4 +107,9 @@ async fn serve_agents(
         .add_service(joining)
         .serve_with_incoming(streams)
         .await
+}
+
+/// Serves a registry as HTTP and JSON on a Unix socket of its own. Never ends; to stop it, drop it.
+pub async fn serve_http(registry: Registry, listener: UnixListener) {
+    http::serve(registry, listener).await;
 }

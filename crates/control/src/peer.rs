@@ -2,6 +2,7 @@
 //! machine: its certificate says.
 
 use hotbay_core::ids::NodeName;
+use tokio::net::unix::UCred;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
@@ -33,19 +34,39 @@ pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Stat
 
 /// Lets root and the controller's own user through; says who it is, for the record.
 pub(crate) fn admit<T>(request: &Request<T>) -> Result<String, Status> {
-    let peer = request
-        .extensions()
-        .get::<UdsConnectInfo>()
-        .and_then(|info| info.peer_cred)
-        .ok_or_else(|| Status::unauthenticated("the peer of this socket is not known"))?;
-    let own = rustix::process::geteuid().as_raw();
-    if peer.uid() != 0 && peer.uid() != own {
-        let words =
-            format!("user {} may not use this socket; only root and user {own} may", peer.uid());
+    let info = request.extensions().get::<UdsConnectInfo>();
+    admit_peer(info.and_then(|info| info.peer_cred))
+}
+
+/// The same for a connection, by what the kernel says of its other end.
+pub(crate) fn admit_peer(peer: Option<UCred>) -> Result<String, Status> {
+    let peer =
+        peer.ok_or_else(|| Status::unauthenticated("the peer of this socket is not known"))?;
+    admit_user(peer.uid(), peer.pid(), rustix::process::geteuid().as_raw())
+}
+
+fn admit_user(user: u32, pid: Option<i32>, own: u32) -> Result<String, Status> {
+    if user != 0 && user != own {
+        let words = format!("user {user} may not use this socket; only root and user {own} may");
         return Err(Status::permission_denied(words));
     }
-    Ok(match peer.pid() {
-        Some(pid) => format!("uid {} (pid {pid})", peer.uid()),
-        None => format!("uid {}", peer.uid()),
+    Ok(match pid {
+        Some(pid) => format!("uid {user} (pid {pid})"),
+        None => format!("uid {user}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_and_the_own_user_may_and_nobody_else() {
+        assert_eq!(admit_user(0, Some(7), 1_000).unwrap(), "uid 0 (pid 7)");
+        assert_eq!(admit_user(1_000, None, 1_000).unwrap(), "uid 1000");
+        let refused = admit_user(1_001, Some(7), 1_000).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        assert!(refused.message().contains("1001"), "{}", refused.message());
+        assert!(admit_peer(None).is_err());
+    }
 }

@@ -32,7 +32,7 @@ impl Views {
 
 /// What is asked for.
 #[derive(Debug, Clone)]
-enum Wanted {
+pub(crate) enum Wanted {
     Drives,
     Drive(String),
     Nodes,
@@ -78,7 +78,8 @@ impl wire::view_server::View for Views {
     }
 }
 
-async fn follow(
+/// Sends the list at once, and again after every change. One that cannot be made is the last.
+pub(crate) async fn follow(
     registry: Registry,
     wanted: Wanted,
     lists: mpsc::Sender<Result<wire::ListResponse, Status>>,
@@ -161,7 +162,11 @@ fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
     }
 }
 
-async fn list(registry: &Registry, wanted: Wanted) -> Result<wire::ListResponse, Status> {
+/// What is there now, and durable.
+pub(crate) async fn list(
+    registry: &Registry,
+    wanted: Wanted,
+) -> Result<wire::ListResponse, Status> {
     let reading = registry.read(move |cluster| objects(cluster, wanted));
     let objects = patiently(registry, reading).await??;
     Ok(wire::ListResponse { protocol: PROTOCOL, objects })

@@ -17,7 +17,13 @@ use hotbay_core::order::Goal;
 const DONE: AnswerResult = AnswerResult::Done;
 
 fn seen(order: &Order, open: bool) -> DriveReport {
-    DriveReport { drive: order.drive, seen: Some(order.ordered), label: None, open }
+    DriveReport {
+        drive: order.drive,
+        seen: Some(order.ordered),
+        evidence: order.evidence.clone(),
+        label: None,
+        open,
+    }
 }
 
 /// A confirmation counts once, for its own order: what comes late or again changes nothing.

@@ -149,6 +149,8 @@ pub struct DriveReport {
     pub drive: DriveId,
     /// The newest order seen, from the agent's record.
     pub seen: Option<Ordered>,
+    /// What the drive is known by, from the agent's record; empty without one.
+    pub evidence: Evidence,
     /// What the label says, if the drive has one of this cluster.
     pub label: Option<LabelSeen>,
     /// The agent has the drive open, or is about to.

@@ -5,6 +5,7 @@
 
 pub mod actor;
 pub mod codec;
+pub mod stats;
 pub mod store;
 
 pub use actor::{

@@ -1,6 +1,7 @@
 //! The agent's session: both directions, both ways.
 
 use hotbay_core::device::Observed;
+use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{Incarnation, SessionNumber};
 use hotbay_core::message::{Answer, AnswerResult, DriveReport, Order, Registered, Registration};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
@@ -165,6 +166,7 @@ fn known_device(report: &DriveReport) -> wire::KnownDevice {
         seen_attach: report.seen.is_some_and(|seen| seen.goal == Goal::Attach),
         label_json: report.label.as_ref().map(json).unwrap_or_default(),
         open: report.open,
+        evidence_json: json(&report.evidence),
     }
 }
 
@@ -177,6 +179,11 @@ fn drive_report(known: wire::KnownDevice) -> Result<DriveReport, Malformed> {
         seen: seen.map(|stamp| Ordered { goal, stamp }),
         label: labelled.then(|| from_json("label_json", &known.label_json)).transpose()?,
         open: known.open,
+        evidence: if known.evidence_json.is_empty() {
+            Evidence::default()
+        } else {
+            from_json("evidence_json", &known.evidence_json)?
+        },
     })
 }
 

@@ -246,6 +246,12 @@ impl Agent {
         let drives = self.drives.iter().map(|(drive, local)| DriveReport {
             drive: *drive,
             seen: self.record.drives.get(drive).map(|memory| memory.seen),
+            evidence: self
+                .record
+                .drives
+                .get(drive)
+                .map(|memory| memory.evidence.clone())
+                .unwrap_or_default(),
             label: label_of(*drive),
             // Also while it waits to be tried again: the registry must not take it for closed.
             open: !matches!(local.actual, Actual::Closed | Actual::Proving)
@@ -255,7 +261,9 @@ impl Agent {
         for label in self.devices.iter().filter_map(|device| device.label) {
             if Some(label.cluster) == cluster && !self.drives.contains_key(&label.drive) {
                 let drive = label.drive;
-                drives.push(DriveReport { drive, seen: None, label: Some(label), open: false });
+                let evidence = Evidence::default();
+                let label = Some(label);
+                drives.push(DriveReport { drive, seen: None, evidence, label, open: false });
             }
         }
         Registration {

@@ -60,8 +60,11 @@ impl Cluster {
         now_ms: u64,
         effects: &mut Effects,
     ) {
-        // One that is not known here is made again from its label when its node registers.
-        let Some(drive) = self.drives.get(&id) else { return };
+        // One that is not known here is made again when its node registers, or closed if it cannot be.
+        let Some(drive) = self.drives.get(&id) else {
+            self.given_up.insert(id);
+            return;
+        };
         let ours = drive.record.generation;
         let known = ours > theirs || (ours == theirs && drive.record.state.goal() == goal);
         if known {

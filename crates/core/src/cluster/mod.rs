@@ -134,6 +134,8 @@ pub struct Cluster {
     drive_by_name: BTreeMap<String, DriveId>,
     /// What nodes said that know more than this registry; by name, because it may not know them at all.
     heard: BTreeMap<NodeName, Heard>,
+    /// Drives under ids that this registry never knew; a person said that they may be closed.
+    given_up: BTreeSet<DriveId>,
 }
 
 /// A node: its record, and what is known of it since this registry started.
@@ -211,6 +213,7 @@ impl Cluster {
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
             heard: BTreeMap::new(),
+            given_up: BTreeSet::new(),
         };
         for record in nodes {
             this.insert_node(record);
@@ -296,6 +299,7 @@ impl Cluster {
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
             heard: BTreeMap::new(),
+            given_up: BTreeSet::new(),
         }
     }
 

@@ -171,10 +171,12 @@ impl Cluster {
         for report in &registration.drives {
             let Some((theirs, goal)) = report.newest() else { continue };
             let Some(drive) = self.drives.get(&report.drive) else {
-                // From its label it is made again. One that is being opened and has none yet cannot be told from a
-                // drive that nobody wants: without this it would stay open under an id that nobody knows.
-                let unlabelled = report.open && report.label.is_none();
-                if unlabelled && self.rules.hold(Rule::RewoundGeneration) {
+                // It is made again, if it is on the machine and known by no other id. Else it would stay open under
+                // an id that nobody knows, until a person has adopted what the node says.
+                let lost = report.open
+                    && !self.given_up.contains(&report.drive)
+                    && self.lost_device(report, &registration.devices).is_none();
+                if lost && self.rules.hold(Rule::RewoundGeneration) {
                     let (drive, ours) = (report.drive, Generation::ZERO);
                     differences.push(Difference::Generation { drive, theirs, ours });
                 }
@@ -209,7 +211,20 @@ impl Cluster {
         self.heard.insert(registration.name.clone(), heard);
     }
 
-    /// Makes the record of a drive again that the registry lost and the drive's label still names.
+    /// The device of a drive that this registry has no record of, by its label or by the agent's record.
+    fn lost_device<'a>(
+        &self,
+        report: &DriveReport,
+        devices: &'a [Observed],
+    ) -> Option<&'a Observed> {
+        let is_it = |device: &&Observed| match device.label {
+            Some(label) if label.cluster == self.id() => label.drive == report.drive,
+            Some(_) | None => device.evidence.compare(&report.evidence) == Comparison::Same,
+        };
+        devices.iter().find(is_it).filter(|device| self.fitting(device).next().is_none())
+    }
+
+    /// Makes the record of a drive again that the registry lost and that the node still knows.
     fn make_again(
         &mut self,
         node: NodeId,
@@ -218,17 +233,14 @@ impl Cluster {
         now_ms: u64,
         effects: &mut Effects,
     ) {
-        for device in devices {
-            let Some(label) = device.label.filter(|label| label.cluster == self.id()) else {
-                continue;
-            };
-            if self.drives.contains_key(&label.drive) || self.fitting(device).next().is_some() {
+        for (id, report) in reports {
+            let Some((generation, goal)) = report.newest() else { continue };
+            if self.drives.contains_key(id) {
                 continue;
             }
-            let report = reports.get(&label.drive);
-            let Some((generation, goal)) = report.and_then(DriveReport::newest) else { continue };
-            let mut record = new_record(node, label.drive, device.clone(), now_ms);
-            record.name = self.free_name(label.drive);
+            let Some(device) = self.lost_device(report, devices) else { continue };
+            let mut record = new_record(node, *id, device.clone(), now_ms);
+            record.name = self.free_name(*id);
             record.generation = generation.next();
             record.state = match goal {
                 Goal::Attach => State::Attaching,
@@ -237,10 +249,10 @@ impl Cluster {
             effects.writes.push(Write::Drive(Box::new(record.clone())));
             self.insert_drive(record);
             let text = format!(
-                "{} is known again from its own label; its record was missing.",
-                self.describe(label.drive)
+                "{} is known again from its node; its record was missing.",
+                self.describe(*id)
             );
-            effects.notices.push(Notice::warning(About::Drive(label.drive), text));
+            effects.notices.push(Notice::warning(About::Drive(*id), text));
         }
     }
 
@@ -395,7 +407,7 @@ impl Cluster {
         (allowed, unknown)
     }
 
-    /// An order to close a drive that this registry has no record of and that has no label to make one from.
+    /// An order to close a drive that this registry has no record of and that is not on the machine.
     fn close_unknown(&self, node: NodeId, report: &DriveReport) -> Option<Order> {
         let (generation, _) = report.newest()?;
         let session = self.nodes[&node].session?;

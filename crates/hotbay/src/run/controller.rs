@@ -27,6 +27,9 @@ pub(crate) struct ControllerArgs {
     /// Where to listen for agents on other machines, over TLS; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     listen_agents: Vec<String>,
+    /// A second Unix socket, for the same API as HTTP and JSON
+    #[arg(long, value_name = "PATH")]
+    http: Option<PathBuf>,
 }
 
 /// How long calls under way get to end when the controller is told to stop.
@@ -43,7 +46,7 @@ pub(crate) fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
-    let ControllerArgs { data_dir, listen: api, listen_agents } = args;
+    let ControllerArgs { data_dir, listen: api, listen_agents, http } = args;
     // The store's lock comes first: whoever has it may take the socket.
     let store = RedbStore::open(&data_dir)?;
     let surroundings = Surroundings {
@@ -54,7 +57,11 @@ async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
     };
     let (registry, ended) = Registry::start(store, surroundings)?;
     let door = door::open(&data_dir, listen_agents).await?;
-    let listener = listen(&api).with_context(|| format!("cannot listen on {}", api.display()))?;
+    let listener = listen(&api)?;
+    if let Some(http) = http {
+        // Ends with this process: whatever was answered is durable.
+        tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?));
+    }
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.
     std::io::stdout().flush().unwrap_or_default();
@@ -85,13 +92,17 @@ async fn stopped_for_long() {
     tokio::time::sleep(GRACE).await;
 }
 
-fn listen(api: &Path) -> std::io::Result<UnixListener> {
-    match std::fs::remove_file(api) {
+fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
+    bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))
+}
+
+fn bind(socket: &Path) -> std::io::Result<UnixListener> {
+    match std::fs::remove_file(socket) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let listener = UnixListener::bind(api)?;
-    std::fs::set_permissions(api, std::fs::Permissions::from_mode(0o600))?;
+    let listener = UnixListener::bind(socket)?;
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 

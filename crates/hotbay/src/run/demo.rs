@@ -105,6 +105,8 @@ async fn run(folder: &Folder, shown: &Path) -> anyhow::Result<ExitCode> {
             folder.registry().into(),
             "--listen".into(),
             folder.api().into(),
+            "--http".into(),
+            folder.http().into(),
         ],
         log: Some(folder.log("registry")),
     });

@@ -4,6 +4,7 @@
 //! hotbay-demo/
 //!   demo.json           how many nodes and drives; also the mark by which the folder is known
 //!   api.sock            where the registry listens
+//!   http.sock           where it answers in HTTP and JSON
 //!   registry/           its store
 //!   node-a/bay-0.img    a drive
 //!   node-a/state/       the agent's record
@@ -67,10 +68,11 @@ impl Folder {
         fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
         let path = path.canonicalize()?;
         let folder = Self { path, shape };
-        if folder.api().as_os_str().len() > SOCKET_PATH_LIMIT {
+        let longest = folder.http();
+        if longest.as_os_str().len() > SOCKET_PATH_LIMIT {
             bail!(
                 "{} is too long a path for a socket (at most {SOCKET_PATH_LIMIT} bytes); choose another --dir",
-                folder.api().display()
+                longest.display()
             );
         }
         folder.make()?;
@@ -88,6 +90,10 @@ impl Folder {
 
     pub(crate) fn api(&self) -> PathBuf {
         self.path.join("api.sock")
+    }
+
+    pub(crate) fn http(&self) -> PathBuf {
+        self.path.join("http.sock")
     }
 
     pub(crate) fn registry(&self) -> PathBuf {

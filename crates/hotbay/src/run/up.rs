@@ -33,7 +33,8 @@ pub(crate) struct UpArgs {
     /// The name of this node [default: the machine's host name]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
-    /// The Unix socket to listen on [default: api.sock in /run/hotbay, or in the user's runtime directory]
+    /// The Unix socket to listen on; http.sock beside it has the same API as HTTP and JSON [default: api.sock in
+    /// /run/hotbay, or in the user's runtime directory]
     #[arg(long, value_name = "PATH")]
     listen: Option<PathBuf>,
     /// Where to listen for agents on other machines, over TLS; may be repeated. Nowhere if left out
@@ -75,6 +76,8 @@ async fn run(
         data_dir.join("registry").into(),
         "--listen".into(),
         api.into(),
+        "--http".into(),
+        api.with_file_name("http.sock").into(),
     ];
     arguments
         .extend(listen_agents.iter().map(|address| format!("--listen-agents={address}").into()));

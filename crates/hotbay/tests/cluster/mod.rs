@@ -147,6 +147,10 @@ impl Cluster {
         self.path().join("api.sock")
     }
 
+    pub(crate) fn http(&self) -> PathBuf {
+        self.path().join("http.sock")
+    }
+
     /// Sets a variable for the parts started from here on.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.environment.push((name.to_owned(), value.to_owned()));
@@ -159,7 +163,8 @@ impl Cluster {
     /// Starts the registry by a command that ends in the program's name.
     pub(crate) fn start_registry_by(&mut self, mut command: Command) {
         command.arg("controller").arg("--data-dir").arg(self.path().join("registry"));
-        command.arg("--listen").arg(self.api()).stdout(Stdio::piped());
+        command.arg("--listen").arg(self.api()).arg("--http").arg(self.http());
+        command.stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         let output = child.stdout.take().unwrap();

@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use events::{EventLog, Recorded};
 
 use crate::codec::{self, Unreadable};
+use crate::stats::{Stats, action_kind, answer_kind};
 use crate::store::Store;
 use crate::store::error::StoreError;
 
@@ -93,6 +94,7 @@ pub struct Registry {
     changes: watch::Receiver<u64>,
     health: watch::Receiver<StoreHealth>,
     events: EventLog,
+    stats: Arc<Stats>,
 }
 
 /// Ends when the actor ends: with an error when the store cannot be used any more.
@@ -144,9 +146,15 @@ impl Registry {
         let (changed, changes) = watch::channel(0);
         let (health_changed, health) = watch::channel(StoreHealth::Good);
         let (ended_with, ended) = oneshot::channel();
-        let (writer, written) = writer::start(store, surroundings.checkpoint);
+        let stats = Arc::new(Stats::new());
+        let (writer, written) = writer::start(store, surroundings.checkpoint, stats.clone());
         let events = EventLog::new();
-        let shown = run::Shown { changed, health: health_changed, events: events.clone() };
+        let shown = run::Shown {
+            changed,
+            health: health_changed,
+            events: events.clone(),
+            stats: stats.clone(),
+        };
         let actor = run::Actor::new(cluster, surroundings, writer, shown);
         tokio::spawn(async move {
             if let Err(error) = actor.run(inbox, written).await {
@@ -154,14 +162,16 @@ impl Registry {
                 ended_with.send(error).unwrap_or_default();
             }
         });
-        Ok((Self { commands, changes, health, events }, ended))
+        Ok((Self { commands, changes, health, events, stats }, ended))
     }
 
     /// Opens a session with an agent; what it is to be told goes to `outbox`.
     pub async fn accept(&self, outbox: mpsc::Sender<ToAgent>) -> Result<SessionNumber, CallError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Accept { outbox, reply }).await?;
-        answer.await.map_err(|_| CallError::Stopped)
+        let number = answer.await.map_err(|_| CallError::Stopped)?;
+        self.stats.session();
+        Ok(number)
     }
 
     /// Registers an agent. The answer to it goes to the session's outbox, before any order.
@@ -171,7 +181,8 @@ impl Registry {
         registration: Registration,
         fresh: FreshIds,
     ) -> Result<(), CallError> {
-        self.apply(Event::Register { session, registration, fresh }, None).await.map(drop)
+        let registered = self.apply(Event::Register { session, registration, fresh }, None).await;
+        registered.map(drop).inspect_err(|error| self.stats.registration_refused(error))
     }
 
     /// Takes a report of all devices; it is acknowledged over the session's outbox.
@@ -187,7 +198,10 @@ impl Registry {
 
     /// Takes an agent's answer to an order.
     pub async fn answer(&self, session: SessionNumber, answer: Answer) -> Result<(), CallError> {
-        self.apply(Event::Answer { session, answer }, None).await.map(drop)
+        let kind = answer_kind(&answer.result);
+        let taken = self.apply(Event::Answer { session, answer }, None).await.map(drop);
+        self.stats.answer(kind, &taken);
+        taken
     }
 
     /// A session is over.
@@ -202,8 +216,14 @@ impl Registry {
         asked_by: String,
         dry_run: bool,
     ) -> Result<Vec<Outcome>, CallError> {
+        let kinds: Vec<_> = actions.iter().map(action_kind).collect();
         match self.apply(Event::Act { actions, asked_by, dry_run }, None).await? {
-            Reply::Acted(outcomes) => Ok(outcomes),
+            Reply::Acted(outcomes) => {
+                for (kind, outcome) in kinds.into_iter().zip(&outcomes).filter(|_| !dry_run) {
+                    self.stats.action(kind, outcome.code);
+                }
+                Ok(outcomes)
+            }
             Reply::Nothing | Reply::Registered(_) | Reply::Adopted => {
                 unreachable!("actions are answered as such")
             }
@@ -244,6 +264,11 @@ impl Registry {
     /// Whether decisions can be made durable.
     pub fn store_health(&self) -> watch::Receiver<StoreHealth> {
         self.health.clone()
+    }
+
+    /// What it has done since it started.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
     }
 
     async fn apply(&self, event: Event, report: Option<u64>) -> Result<Reply, CallError> {

@@ -1,6 +1,7 @@
 //! The loop of the actor: take a command or the end of a write, apply it, let out what is durable.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc as blocking;
 
 use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply};
@@ -16,6 +17,7 @@ use super::events::EventLog;
 use super::writer::{Batch, Written};
 use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
 use crate::codec;
+use crate::stats::Stats;
 use crate::store::Write;
 use crate::store::error::StoreError;
 
@@ -47,6 +49,7 @@ pub(super) struct Shown {
     pub(super) changed: watch::Sender<u64>,
     pub(super) health: watch::Sender<StoreHealth>,
     pub(super) events: EventLog,
+    pub(super) stats: Arc<Stats>,
 }
 
 /// What waits behind the gate.
@@ -109,6 +112,7 @@ impl Actor {
                 () = tokio::time::sleep_until(due), if next_due.is_some() => self.repeat_orders(),
             }
             self.hand_over();
+            self.shown.stats.holding(self.gate.held());
         }
     }
 
@@ -253,6 +257,7 @@ impl Actor {
         match held {
             Held::ToAgent(session, message) => {
                 let Some(outbox) = self.sessions.get(&session) else { return };
+                self.shown.stats.told(&message);
                 if outbox.try_send(message).is_err() {
                     // An agent that does not read loses its session, and hears everything again at its next one.
                     self.sessions.remove(&session);

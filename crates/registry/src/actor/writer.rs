@@ -1,10 +1,12 @@
 //! The thread that talks to the store: commits one batch after the other, and tries again until it is durable.
 
+use std::sync::Arc;
 use std::sync::mpsc as blocking;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use crate::stats::Stats;
 use crate::store::error::StoreError;
 use crate::store::{Store, Write};
 
@@ -37,13 +39,14 @@ pub(super) enum Written {
 pub(super) fn start<S: Store>(
     store: S,
     checkpoint: fn(&'static str),
+    stats: Arc<Stats>,
 ) -> (blocking::Sender<Batch>, mpsc::UnboundedReceiver<Written>) {
     let (batches, inbox) = blocking::channel();
     // One batch is under way at a time, so at most its few results wait here.
     let (results, written) = mpsc::unbounded_channel();
     std::thread::Builder::new()
         .name("store-writer".into())
-        .spawn(move || write_all(store, &inbox, &results, checkpoint))
+        .spawn(move || write_all(store, &inbox, &results, checkpoint, &stats))
         .expect("a thread can be started when the registry starts");
     (batches, written)
 }
@@ -53,13 +56,18 @@ fn write_all<S: Store>(
     batches: &blocking::Receiver<Batch>,
     results: &mpsc::UnboundedSender<Written>,
     checkpoint: fn(&'static str),
+    stats: &Stats,
 ) {
     for Batch { number, writes } in batches {
         checkpoint("registry-batch-decided");
         let mut pause = FIRST_PAUSE;
         let outcome = loop {
+            let started = Instant::now();
             match store.commit(&writes) {
-                Ok(()) => break Written::Durable { number },
+                Ok(()) => {
+                    stats.committed(writes.len(), started.elapsed());
+                    break Written::Durable { number };
+                }
                 Err(error) if error.retryable() => {
                     // Each write carries its whole record, so committing what may be there already changes nothing.
                     let failing = Written::Failing { error: error.to_string() };

@@ -1,0 +1,198 @@
+//! The numbers of a controller for Prometheus, in its text format (OpenMetrics 1.0). They are read when somebody asks:
+//! what the registry has done from its own counters, what there is from the state itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use hotbay_core::cluster::{Cluster, State};
+use hotbay_registry::stats::{Histogram, Snapshot};
+use hotbay_registry::{Registry, StoreHealth};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry as Format, Unit};
+
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// How long the state may take to be looked at. While a store hangs or fails nobody sees the state; all other numbers
+/// are there, and they are the ones that are needed then.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+
+/// The whole answer.
+pub(super) async fn text(registry: &Registry) -> String {
+    let looking = tokio::time::timeout(LOOK_LIMIT, registry.read(Inventory::of)).await;
+    let numbers = Numbers {
+        inventory: looking.ok().and_then(Result::ok),
+        stats: registry.stats().snapshot(),
+        store_failing: *registry.store_health().borrow() != StoreHealth::Good,
+    };
+    let mut format = Format::default();
+    format.register_collector(Box::new(numbers));
+    let mut text = String::new();
+    text::encode(&mut text, &format).expect("a text takes what is written to it");
+    text
+}
+
+/// How much there is of everything.
+#[derive(Debug)]
+struct Inventory {
+    drives: BTreeMap<&'static str, u64>,
+    nodes_ready: u64,
+    nodes_not_ready: u64,
+}
+
+impl Inventory {
+    fn of(cluster: &Cluster) -> Self {
+        let states =
+            [State::Unknown, State::Attaching, State::Attached, State::Closing, State::Detached];
+        let mut drives: BTreeMap<_, _> = states.map(|state| (state.wire_name(), 0)).into();
+        for drive in cluster.drives() {
+            *drives.entry(drive.record.state.wire_name()).or_default() += 1;
+        }
+        let (mut nodes_ready, mut nodes_not_ready) = (0, 0);
+        for node in cluster.nodes() {
+            *if node.session.is_some() { &mut nodes_ready } else { &mut nodes_not_ready } += 1;
+        }
+        Self { drives, nodes_ready, nodes_not_ready }
+    }
+}
+
+#[derive(Debug)]
+struct Numbers {
+    inventory: Option<Inventory>,
+    stats: Snapshot,
+    store_failing: bool,
+}
+
+impl Collector for Numbers {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut page = Page { encoder };
+        if let Some(Inventory { drives, nodes_ready, nodes_not_ready }) = &self.inventory {
+            let by_state = drives.iter().map(|(state, count)| ([("state", *state)], *count));
+            page.gauges("hotbay_drives", "Drives that the registry knows, by state.", by_state)?;
+            let nodes =
+                [([("ready", "true")], *nodes_ready), ([("ready", "false")], *nodes_not_ready)];
+            page.gauges("hotbay_nodes", "Nodes by whether their agent is registered.", nodes)?;
+        }
+        self.encode_conversations(&mut page)?;
+        self.encode_store(&mut page)
+    }
+}
+
+impl Numbers {
+    fn encode_conversations(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Snapshot { actions, orders, answers, sessions, registrations_refused, .. } =
+            &self.stats;
+        let actions = actions.iter();
+        page.counters(
+            "hotbay_actions",
+            "Actions answered, by type and result. Dry runs do not count.",
+            actions
+                .map(|(kind, code, count)| ([("type", *kind), ("result", code.as_str())], *count)),
+        )?;
+        let orders = orders.map(|(goal, count)| (goal.to_string(), count));
+        page.counters(
+            "hotbay_orders_sent",
+            "Orders to attach or detach a drive that were handed to sessions of agents, repeats included.",
+            orders.iter().map(|(goal, count)| ([("goal", goal.as_str())], *count)),
+        )?;
+        page.counters(
+            "hotbay_answers",
+            "Answers of agents to orders. not_counted: not about the order in force.",
+            answers.iter().map(|(result, count)| ([("result", *result)], *count)),
+        )?;
+        page.counter("hotbay_sessions", "Sessions of agents that were opened.", *sessions)?;
+        page.counters(
+            "hotbay_registrations_refused",
+            "Registrations of agents that were refused, by reason.",
+            registrations_refused.iter().map(|(reason, count)| ([("reason", *reason)], *count)),
+        )
+    }
+
+    fn encode_store(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Snapshot { commit_seconds, batch_writes, held, .. } = &self.stats;
+        page.counter(
+            "hotbay_store_commits",
+            "Batches of writes that the store has made durable.",
+            commit_seconds.count(),
+        )?;
+        page.histogram(
+            "hotbay_store_commit",
+            "How long the store took to make a batch durable.",
+            Some(&Unit::Seconds),
+            commit_seconds,
+        )?;
+        page.histogram(
+            "hotbay_store_batch_writes",
+            "Writes in a batch, which share one sync.",
+            None,
+            batch_writes,
+        )?;
+        page.gauge(
+            "hotbay_store_failing",
+            "1 while the store cannot be written and requests are refused, else 0.",
+            u64::from(self.store_failing),
+        )?;
+        page.gauge(
+            "hotbay_held_replies",
+            "Replies, orders and reads that wait for a batch to be durable.",
+            *held,
+        )
+    }
+}
+
+/// Writes whole families.
+struct Page<'a> {
+    encoder: DescriptorEncoder<'a>,
+}
+
+impl Page<'_> {
+    /// The name is without the `_total` that the format adds.
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (impl EncodeLabelSet, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        family.encode_counter::<NoLabelSet, _, u64>(&value, None)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        family.encode_gauge(&value)
+    }
+
+    fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (impl EncodeLabelSet, u64)>,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn histogram(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<&Unit>,
+        values: &Histogram,
+    ) -> fmt::Result {
+        let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
+        family.encode_histogram::<NoLabelSet>(values.sum, values.count(), &values.buckets, None)
+    }
+}

@@ -1,0 +1,379 @@
+//! The description of the HTTP API for programs: OpenAPI 3.1. Written by hand, and held to what is really answered by
+//! `tests/http.rs`: every route is in it, and every answer fits its schema.
+
+use std::sync::LazyLock;
+
+use hotbay_api::kinds::API_VERSION;
+use serde_json::{Map, Value, json};
+
+use super::metrics;
+use super::refusal::CODES;
+
+/// The document as it is sent.
+pub(super) static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
+
+fn document() -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Hotbay",
+            "version": "v1",
+            "description": "Drives in and out of operation. Served on a Unix socket, to root and to the user that the \
+                            controller runs as. Fields may be added to answers; none is renamed.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "servers": [{ "url": "http://hotbay", "description": "Any name will do: the socket decides." }],
+        "paths": {
+            "/v1/actions": { "post": act() },
+            "/v1/drives": { "get": look("listDrives", "All drives, by node and bay.", "DriveList", false) },
+            "/v1/drives/{name}": {
+                "get": look("getDrive", "One drive, by anything that names it.", "Drive", true)
+            },
+            "/v1/nodes": { "get": look("listNodes", "All nodes, by name.", "StorageNodeList", false) },
+            "/v1/nodes/{name}": { "get": look("getNode", "One node, by name.", "StorageNode", true) },
+            "/v1/openapi.json": { "get": plain("describe", "This document.", json!({ "type": "object" })) },
+            "/healthz": {
+                "get": plain("isAlive", "The process lives.", status("alive")),
+            },
+            "/readyz": {
+                "get": plain("isReady", "The registry leads and its store can be written.", status("ready")),
+            },
+            "/metrics": { "get": measure() },
+        },
+        "components": { "schemas": schemas() },
+    })
+}
+
+fn act() -> Value {
+    json!({
+        "operationId": "act",
+        "summary": "Takes a list of actions, in order; each has its own result.",
+        "description": "The status is 200 when the list was taken, whatever became of each action. Ask again for a \
+                        removal until it is S_OK: closed, and that is proved.",
+        "requestBody": { "required": true, "content": content("application/json", &reference("ActRequest")) },
+        "responses": responses("The results, in the order of the actions.",
+            content("application/json", &reference("ActResponse"))),
+    })
+}
+
+fn look(id: &str, summary: &str, schema: &str, named: bool) -> Value {
+    let mut parameters = vec![json!({
+        "name": "watch",
+        "in": "query",
+        "description": "true: goes on, with a line for every change; each line is a whole answer.",
+        "schema": { "type": "boolean", "default": false },
+    })];
+    if named {
+        parameters.push(json!({
+            "name": "name",
+            "in": "path",
+            "required": true,
+            "description": "Percent-encoded. A drive: its name, serial number or id, node:/dev/x or node:bay-0.",
+            "schema": { "type": "string" },
+        }));
+    }
+    let schema = reference(schema);
+    let content = json!({
+        "application/json": { "schema": schema },
+        "application/x-ndjson": { "schema": schema },
+    });
+    json!({
+        "operationId": id,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": responses("What is there now, and durable.", content),
+    })
+}
+
+fn plain(id: &str, summary: &str, schema: Value) -> Value {
+    json!({
+        "operationId": id,
+        "summary": summary,
+        "responses": responses(summary, content("application/json", &schema)),
+    })
+}
+
+fn measure() -> Value {
+    json!({
+        "operationId": "measure",
+        "summary": "The numbers, for Prometheus.",
+        "responses": responses("OpenMetrics text.", content(metrics::CONTENT_TYPE, &json!({ "type": "string" }))),
+    })
+}
+
+fn responses(good: &str, content_of_good: Value) -> Value {
+    json!({
+        "200": { "description": good, "content": content_of_good },
+        "default": {
+            "description": "Why there is no result, and what to do next.",
+            "content": content("application/json", &reference("Error")),
+        },
+    })
+}
+
+fn content(media_type: &str, schema: &Value) -> Value {
+    Value::Object(Map::from_iter([(media_type.to_owned(), json!({ "schema": schema }))]))
+}
+
+fn reference(schema: &str) -> Value {
+    json!({ "$ref": format!("#/components/schemas/{schema}") })
+}
+
+fn status(word: &str) -> Value {
+    object(&["status"], json!({ "status": { "const": word } }))
+}
+
+/// An object that has these properties, of which some are always there.
+fn object(required: &[&str], properties: Value) -> Value {
+    json!({ "type": "object", "required": required, "properties": properties })
+}
+
+fn list_of(schema: &str, kind: &str) -> Value {
+    object(
+        &["apiVersion", "kind", "items"],
+        json!({
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": kind },
+            "items": { "type": "array", "items": reference(schema) },
+        }),
+    )
+}
+
+fn schemas() -> Value {
+    json!({
+        "ActRequest": act_request(),
+        "Action": action(),
+        "ActResponse": object(
+            &["results"],
+            json!({ "results": { "type": "array", "items": reference("ActionResult") } }),
+        ),
+        "ActionResult": action_result(),
+        "DriveBrief": drive_brief(),
+        "DriveList": list_of("Drive", "DriveList"),
+        "Drive": drive(),
+        "DriveStatus": drive_status(),
+        "DeniedReason": denied_reason(),
+        "StorageNodeList": list_of("StorageNode", "StorageNodeList"),
+        "StorageNode": node(),
+        "Metadata": object(&["name", "uid"], json!({ "name": text(), "uid": text() })),
+        "Error": error(),
+    })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn texts() -> Value {
+    json!({ "type": "array", "items": text() })
+}
+
+fn number(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn flag(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+fn words(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+fn act_request() -> Value {
+    json!({
+        "type": "object",
+        "required": ["actions"],
+        "additionalProperties": false,
+        "properties": {
+            "actions": {
+                "type": "array",
+                "maxItems": crate::actions::ACTIONS_IN_A_CALL,
+                "items": reference("Action"),
+            },
+            "dryRun": flag("Answers the same, and changes nothing."),
+        },
+    })
+}
+
+fn action() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type"],
+        "additionalProperties": false,
+        "properties": {
+            "type": {
+                "enum": [
+                    "ADD_DEVICE", "ADD_HOST", "GET_DEPENDENT_VOLUMES", "PURGE_HOST", "REMOVE_DEVICE", "REMOVE_HOST",
+                ],
+            },
+            "host": words("The host that is meant, or that has the device."),
+            "device": words("A path or bay of the host; or, without a host, a drive's name, id or serial number, or \
+                             host:path."),
+            "withRemoved": flag("ADD_HOST: also the drives that were removed on their own."),
+            "returned": flag("ADD_HOST: a host that was purged is back."),
+        },
+    })
+}
+
+fn action_result() -> Value {
+    object(
+        &["result", "reasons", "dependentVolumes", "drives"],
+        json!({
+            "result": {
+                "enum": ["S_OK", "S_ALREADY", "E_TRY_AGAIN", "E_INVALID_STATE", "E_NOT_FOUND", "E_ARGUMENT"],
+            },
+            "reasons": texts(),
+            "dependentVolumes": texts(),
+            "retryAfterMs": number("When to ask again."),
+            "drive": reference("DriveBrief"),
+            "drives": {
+                "type": "array",
+                "items": reference("ActionResult"),
+                "description": "A host action: the result per drive.",
+            },
+        }),
+    )
+}
+
+fn drive_brief() -> Value {
+    let properties = json!({
+        "name": text(), "node": text(), "path": text(), "bay": text(), "serial": text(),
+    });
+    object(&["name", "node", "path"], properties)
+}
+
+fn drive() -> Value {
+    object(
+        &["apiVersion", "kind", "metadata", "spec", "status"],
+        json!({
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": "Drive" },
+            "metadata": reference("Metadata"),
+            "spec": object(&["inOperation"], json!({ "inOperation": flag("It is wanted in operation.") })),
+            "status": reference("DriveStatus"),
+        }),
+    )
+}
+
+fn drive_status() -> Value {
+    object(
+        &[
+            "node",
+            "state",
+            "goal",
+            "sinceMs",
+            "present",
+            "path",
+            "deviceKind",
+            "media",
+            "sizeBytes",
+            "blockBytes",
+            "denied",
+            "volumes",
+            "removalWanted",
+        ],
+        json!({
+            "node": text(),
+            "state": {
+                "enum": ["UnknownDevice", "AttachingDevice", "AttachedDevice", "ClosingDevice", "DetachedDevice"],
+            },
+            "goal": object(&["wish", "generation"], json!({
+                "wish": { "enum": ["attach", "detach"] },
+                "generation": number("How often what is wanted has changed."),
+            })),
+            "sinceMs": number("Since when it is in this state, in Unix milliseconds."),
+            "present": flag("The device is on its machine."),
+            "path": text(),
+            "bay": text(),
+            "model": text(),
+            "serial": text(),
+            "wwn": text(),
+            "deviceKind": { "enum": ["Block", "Loop", "File"] },
+            "media": { "enum": ["NVMe", "SSD", "HDD", "File", "Unknown"] },
+            "sizeBytes": number("Its size."),
+            "blockBytes": number("The smallest unit that it writes."),
+            "denied": {
+                "type": "array",
+                "items": reference("DeniedReason"),
+                "description": "Why it cannot be added; empty when it can.",
+            },
+            "waitingFor": words("Why it is not as wished."),
+            "volumes": texts(),
+            "removalWanted": flag("A removal was asked for and waits for the volumes."),
+            "askedBy": text(),
+        }),
+    )
+}
+
+fn denied_reason() -> Value {
+    json!({
+        "type": "object",
+        "required": ["reason", "message"],
+        "description": "A reason with its own fields, and the same in words.",
+        "properties": { "reason": text(), "message": text() },
+        "additionalProperties": true,
+    })
+}
+
+fn node() -> Value {
+    let condition = object(&["type", "message"], json!({ "type": text(), "message": text() }));
+    let status = object(
+        &["ready", "purged", "machine", "drives", "drivesInOperation", "conditions"],
+        json!({
+            "ready": flag("The agent is registered."),
+            "purged": flag("The host was given up."),
+            "machine": text(),
+            "incarnation": text(),
+            "session": number("The number of the agent's session."),
+            "drives": number("How many drives it has."),
+            "drivesInOperation": number("How many of them are wanted in operation."),
+            "conditions": { "type": "array", "items": condition },
+        }),
+    );
+    object(
+        &["apiVersion", "kind", "metadata", "status"],
+        json!({
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": "StorageNode" },
+            "metadata": reference("Metadata"),
+            "status": status,
+        }),
+    )
+}
+
+fn error() -> Value {
+    let codes: Vec<_> = CODES.iter().map(|(code, _)| code).collect();
+    let inner = object(
+        &["code", "message", "nextStep"],
+        json!({ "code": { "enum": codes }, "message": text(), "nextStep": text() }),
+    );
+    object(&["error"], json!({ "error": inner }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::http::routes;
+
+    #[test]
+    fn the_document_has_every_route_and_no_other() {
+        let document = document();
+        let described: BTreeSet<_> = document["paths"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .flat_map(|(path, methods)| {
+                let methods = methods.as_object().unwrap().keys();
+                methods.map(move |method| (method.to_uppercase(), path.clone()))
+            })
+            .collect();
+        let served: BTreeSet<_> = routes::table()
+            .into_iter()
+            .map(|route| (route.method.to_string(), route.path.to_owned()))
+            .collect();
+        assert_eq!(described, served);
+    }
+}
