@@ -1,7 +1,7 @@
 //! Which devices of this machine could be drives, and what is known of each.
 //!
 //! Two steps, so that whoever watches for hot-plug can repeat either alone: [`list`] reads what the kernel shows
-//! without touching a device, [`observe`] has a child look at one of them. The agent calls both.
+//! without touching a device, [`observe()`] has a child look at one of them. The agent calls both.
 
 pub(crate) mod blkid;
 mod glob;
