@@ -18,6 +18,7 @@ use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use crate::dial::RegistryAt;
 use crate::drives::{Drives, StepEnd, Where};
@@ -27,6 +28,8 @@ use crate::state_dir::{StateDir, StateDirError};
 
 /// How often the machine is asked for its devices.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long a registry may take to answer a registration.
+const REGISTRATION_LIMIT: Duration = Duration::from_secs(15);
 /// How many finished steps and messages wait for the loop.
 const WAITING: usize = 1_024;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
@@ -153,6 +156,8 @@ struct Retries {
 struct Connection {
     number: u64,
     to_registry: mpsc::Sender<FromAgent>,
+    /// When the registration must have been answered.
+    answer_by: Instant,
 }
 
 impl Shell {
@@ -165,8 +170,7 @@ impl Shell {
     ) {
         let mut inventory = Some(inventory);
         let (looked_sender, mut looked) = mpsc::channel(1);
-        let mut look =
-            tokio::time::interval_at(tokio::time::Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -178,6 +182,7 @@ impl Shell {
                     self.looked(found);
                 }
                 _ = look.tick() => {
+                    self.give_up_a_silent_registry();
                     // A look that takes long is not overtaken by another.
                     if let Some(mut inventory) = inventory.take() {
                         let ours = self.identity().map(|identity| identity.cluster);
@@ -215,7 +220,8 @@ impl Shell {
             News::Connected { connection, to_registry } => {
                 self.reported = self.devices();
                 let registration = self.agent.registration(self.name.clone(), self.machine);
-                let connection = Connection { number: connection, to_registry };
+                let answer_by = Instant::now() + REGISTRATION_LIMIT;
+                let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);
                 self.tell(FromAgent::Register(registration));
             }
@@ -228,6 +234,15 @@ impl Shell {
                 self.perform(effects);
             }
             News::Said { .. } | News::Lost { .. } => {}
+        }
+    }
+
+    /// A registration that is not answered is sent again over another connection. Looked at with every look.
+    fn give_up_a_silent_registry(&mut self) {
+        let late = |connection: &Connection| connection.answer_by < Instant::now();
+        if self.agent.session().is_none() && self.connection.as_ref().is_some_and(late) {
+            tracing::warn!("the registry has not answered the registration; asking again");
+            self.connection = None;
         }
     }
 
