@@ -291,7 +291,7 @@ impl Cluster {
         self.nodes.get(&node).is_some_and(|node| !node.rewound.is_empty())
     }
 
-    /// The goal that the table gives each state; a removal that waits for volumes is not a change of goal.
+    /// Whether a drive is wanted in operation. A removal that waits for volumes has not changed that yet.
     pub fn in_operation(&self, id: DriveId) -> bool {
         self.drives.get(&id).is_some_and(|drive| drive.record.state.goal() == Goal::Attach)
     }

@@ -32,7 +32,7 @@ use crate::ids::{
     ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId, VolumeId,
 };
 use crate::message::{Answer, Obstacle, Order, RecordHealth, Registered, Registration};
-use crate::order::{Generation, Goal, Ordered, Stamp, Term};
+use crate::order::{Generation, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
 
 /// What happens to a registry.
@@ -386,10 +386,5 @@ impl Cluster {
 
     fn raised(&self, generation: Generation) -> Generation {
         if self.rules.hold(Rule::GenerationRises) { generation.next() } else { generation }
-    }
-
-    /// The goal that a drive's agent has been given.
-    pub fn goal_of(&self, id: DriveId) -> Option<Goal> {
-        self.drives.get(&id).map(|drive| drive.record.state.goal())
     }
 }

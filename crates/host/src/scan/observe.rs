@@ -111,17 +111,7 @@ fn judge(
     if evidence.is_empty() {
         denied.push(Denied::NoIdentity);
     }
-    Observed {
-        evidence,
-        path: candidate.path.clone(),
-        bay: None,
-        kind: candidate.kind,
-        media: candidate.media,
-        size_bytes: candidate.size_bytes,
-        block_bytes: candidate.block_bytes,
-        label,
-        denied,
-    }
+    Observed { label, denied, ..unlooked(candidate, evidence) }
 }
 
 /// Reasons that need no look at the device.
