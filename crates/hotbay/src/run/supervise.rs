@@ -126,6 +126,8 @@ fn spawn(part: &Part) -> anyhow::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(&part.arguments)
+        // So that a list of processes shows what it is.
+        .arg0("hotbay")
         .env(SUPERVISOR, std::process::id().to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
