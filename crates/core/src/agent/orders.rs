@@ -104,13 +104,12 @@ impl Agent {
         } else {
             before.and_then(|memory| memory.in_force)
         };
-        // A registry that does not know the drive has no evidence of it.
-        let evidence = match before.filter(|_| order.evidence.is_empty()) {
-            Some(before) => before.evidence.clone(),
-            None => order.evidence.clone(),
+        let after = DriveMemory {
+            seen: order.ordered,
+            in_force,
+            evidence: order.evidence.clone(),
+            take_over: order.take_over,
         };
-        let after =
-            DriveMemory { seen: order.ordered, in_force, evidence, take_over: order.take_over };
         if before == Some(&after) {
             return;
         }

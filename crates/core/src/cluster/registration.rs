@@ -9,7 +9,7 @@ use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
 use super::{About, Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
 use crate::device::Observed;
-use crate::evidence::{Comparison, Evidence};
+use crate::evidence::Comparison;
 use crate::ids::{ClusterId, DriveId, NodeId, NodeName, SessionNumber};
 use crate::message::{DriveReport, Order, Registered, Registration};
 use crate::order::{Generation, Goal, Ordered, Stamp, Term};
@@ -407,7 +407,8 @@ impl Cluster {
         (allowed, unknown)
     }
 
-    /// An order to close a drive that this registry has no record of and that is not on the machine.
+    /// An order to close a drive that this registry has no record of and cannot make one for. All that is known of it is
+    /// what its node says.
     fn close_unknown(&self, node: NodeId, report: &DriveReport) -> Option<Order> {
         let (generation, _) = report.newest()?;
         let session = self.nodes[&node].session?;
@@ -416,7 +417,7 @@ impl Cluster {
             drive: report.drive,
             ordered: Ordered { goal: Goal::Detach, stamp },
             incarnation: session.incarnation,
-            evidence: Evidence::default(),
+            evidence: report.evidence.clone(),
             take_over: false,
         })
     }
