@@ -407,8 +407,8 @@ impl Cluster {
         (allowed, unknown)
     }
 
-    /// An order to close a drive that this registry has no record of and cannot make one for. All that is known of it is
-    /// what its node says.
+    /// An order to close a drive that this registry has no record of and cannot make one for. All that is known of it
+    /// is what its node says.
     fn close_unknown(&self, node: NodeId, report: &DriveReport) -> Option<Order> {
         let (generation, _) = report.newest()?;
         let session = self.nodes[&node].session?;
