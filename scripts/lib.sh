@@ -50,7 +50,7 @@ install_missing() {
 }
 
 # What rustc needs to build anything at all, and what the product calls.
-for_product=("cc:gcc libc6-dev" "blkid:util-linux")
+for_product=("cc:gcc libc6-dev" "blkid:util-linux" "losetup:mount")
 # What the tests call on top of it.
 for_tests=("git:git" "curl:curl" "mount:mount" "sfdisk:fdisk" "mkfs.ext4:e2fsprogs" "nbdkit:nbdkit" "nbdfuse:libnbd-bin"
     "ip:iproute2" "systemd-analyze:systemd")
