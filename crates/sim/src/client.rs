@@ -162,6 +162,9 @@ impl World {
             _ => path_of(bay),
         };
         let target = Target { host: Some(host.clone()), device };
+        if self.scenario.purges && self.rng.chance(80) {
+            return Request::Act { action: self.give_up_or_take_back(machine, host), dry_run };
+        }
         let action = match self.rng.between(0, 99) {
             0..=39 => Action::AddDevice(target),
             40..=74 => Action::RemoveDevice(target),
@@ -172,6 +175,21 @@ impl World {
             _ => Action::GetDependentVolumes(target),
         };
         Request::Act { action, dry_run }
+    }
+
+    /// A host that is away is purged; one that was purged is taken back.
+    fn give_up_or_take_back(&mut self, machine: usize, host: String) -> Action {
+        let site = self.machines[machine].site;
+        let cluster = self.sites[site].process.as_ref().map(|process| &process.cluster);
+        let name = &self.machines[machine].name;
+        let purged = cluster.is_some_and(|cluster| {
+            cluster.nodes().any(|node| node.record.name == *name && node.record.purged)
+        });
+        if purged {
+            Action::AddHost { host, with_removed: self.rng.chance(300), returned: true }
+        } else {
+            Action::PurgeHost { host }
+        }
     }
 
     fn wish_for_volume(&mut self, client: usize) -> Option<Request> {

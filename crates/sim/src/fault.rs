@@ -117,6 +117,12 @@ faults! {
     DryRun
     VolumePlaced
     VolumeFreed
+    /// A host that is away is given up.
+    HostPurged
+    /// A host that was given up is taken back.
+    HostReturned
+    /// A drive of a host that was given up is opened on another one.
+    TakenOver
 }
 
 /// How often each fault happened.

@@ -44,6 +44,8 @@ pub(crate) struct Scenario {
     /// A person lets a restored registry adopt what the nodes know.
     pub(crate) adopts: bool,
     pub(crate) volumes: bool,
+    /// People give up hosts that are away, and take them back.
+    pub(crate) purges: bool,
     pub(crate) clock_speeds: bool,
     pub(crate) latency_max: Millis,
     pub(crate) commit_max: Millis,
@@ -86,6 +88,8 @@ impl Scenario {
             late_orders: rng.chance(500),
             adopts: kind == Kind::Restored && rng.chance(500),
             volumes: rng.chance(500),
+            // A rival that gives up a living host is answered by nobody: its removals prove nothing.
+            purges: kind != Kind::Rival && rng.chance(200),
             clock_speeds: rng.chance(300),
             latency_max: if rng.chance(200) { rng.between(200, 3_000) } else { rng.between(1, 50) },
             commit_max: if rng.chance(200) { rng.between(100, 2_000) } else { rng.between(2, 60) },

@@ -53,6 +53,9 @@ impl World {
             Work::Attach { work, identity } => {
                 let ended = self.attach_ends(machine, &work, identity);
                 if let Ok((disk, _)) = ended {
+                    if work.take_over {
+                        self.fault(Fault::TakenOver);
+                    }
                     self.agent_of(machine).open.insert(drive, disk);
                 }
                 Happens::Attached { drive, result: ended.map(|(_, label)| label) }

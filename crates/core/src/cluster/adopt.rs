@@ -70,6 +70,8 @@ impl Cluster {
         if known {
             return;
         }
+        // A host that was given up gets no order but to close, whatever its machine remembers.
+        let goal = if self.is_purged(drive.record.node) { Goal::Detach } else { goal };
         self.change_drive(id, effects, |record| {
             record.generation = theirs.next();
             record.removal_wanted = false;

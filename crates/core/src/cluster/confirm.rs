@@ -39,7 +39,8 @@ impl Cluster {
                     self.change_drive(id, &mut effects, |record| {
                         record.state = state;
                         record.since_ms = now_ms;
-                        record.take_over = false;
+                        // Only an attach takes the label over; until then another node's name is on it.
+                        record.take_over &= ordered.goal == Goal::Detach;
                     });
                 }
                 match ordered.goal {

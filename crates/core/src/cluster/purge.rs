@@ -110,6 +110,7 @@ mod tests {
     use crate::cluster::{Event, Records};
     use crate::cms::{Action, Target};
     use crate::ids::{Incarnation, SessionNumber};
+    use crate::message::{Answer, AnswerResult, Order};
     use crate::order::Goal;
     use crate::rules::Rules;
 
@@ -132,6 +133,14 @@ mod tests {
 
     fn add_host(returned: bool) -> Action {
         Action::AddHost { host: "node-a".into(), with_removed: false, returned }
+    }
+
+    /// The agent has carried an order out.
+    fn confirm(cluster: &mut Cluster, session: u64, order: &Order) {
+        let Order { drive, ordered, incarnation, .. } = *order;
+        let answer = Answer { drive, ordered, incarnation, result: AnswerResult::Done };
+        let session = SessionNumber::from_number(session);
+        cluster.apply(Event::Answer { session, answer }, 0).expect("it is the order in force");
     }
 
     /// A cluster with node-a and its drive in operation, the machine gone.
@@ -178,6 +187,14 @@ mod tests {
         let (effects, outcome) = act(&mut cluster, Action::AddDevice(target));
         assert_eq!(outcome.code, Code::Ok);
         assert!(effects.orders[0].1.take_over, "a person said so");
+        // Removed before it was opened, and added again: its label still has the old node's name.
+        let target = || Target { host: Some("node-b".into()), device: "S1".into() };
+        let (effects, _) = act(&mut cluster, Action::RemoveDevice(target()));
+        confirm(&mut cluster, 2, &effects.orders[0].1);
+        let (effects, _) = act(&mut cluster, Action::AddDevice(target()));
+        assert!(effects.orders[0].1.take_over, "nobody has taken it over yet");
+        confirm(&mut cluster, 2, &effects.orders[0].1);
+        assert!(!cluster.drive(DRIVE).unwrap().record.take_over);
         let replacement = agent("S2");
         register(&mut cluster, 3, says(&replacement, "node-a")).expect("the name is free");
     }

@@ -243,8 +243,9 @@ impl Cluster {
             record.name = self.free_name(*id);
             record.generation = generation.next();
             record.state = match goal {
-                Goal::Attach => State::Attaching,
-                Goal::Detach => State::Closing,
+                // A host that was given up gets no order but to close.
+                Goal::Attach if !self.is_purged(node) => State::Attaching,
+                Goal::Attach | Goal::Detach => State::Closing,
             };
             effects.writes.push(Write::Drive(Box::new(record.clone())));
             self.insert_drive(record);

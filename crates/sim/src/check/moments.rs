@@ -129,6 +129,12 @@ impl World {
     /// A registry's store was replaced: what it told before is not expected of it.
     pub(crate) fn past_is_gone(&mut self, site: usize) {
         self.ledger.told.retain(|(told_by, _), _| *told_by != site);
+        // A purge raises generations that no agent hears of; who restores the past may give them out again.
+        let machines = &self.machines;
+        self.ledger.removed.retain(|(machine, drive), generation| {
+            let memory = machines[*machine].stored().and_then(|record| record.drives.get(drive));
+            memory.is_some_and(|memory| memory.seen.stamp.generation >= *generation)
+        });
     }
 
     /// An agent's record was lost: what it did before is not expected of it.
@@ -180,6 +186,9 @@ impl World {
             (Event::Act { actions, dry_run: false, .. }, _) => {
                 let Reply::Acted(outcomes) = reply else { return Vec::new() };
                 let pairs = actions.iter().zip(outcomes);
+                for (action, outcome) in pairs.clone() {
+                    self.given_up(action, outcome);
+                }
                 pairs.flat_map(|(action, outcome)| self.tells(site, action, outcome)).collect()
             }
             (Event::Place { volume, drive }, _) => {
@@ -187,6 +196,20 @@ impl World {
                 self.told_of(site, *drive, ToldWhat::Placed(*volume)).into_iter().collect()
             }
             _ => Vec::new(),
+        }
+    }
+
+    /// A purged host's volumes are given up with it: its drives may be closed under them (5).
+    fn given_up(&mut self, action: &Action, outcome: &Outcome) {
+        match (action, outcome.code) {
+            (Action::PurgeHost { .. }, Code::Ok) => {
+                self.fault(Fault::HostPurged);
+                for drive in outcome.drives.iter().filter_map(|outcome| outcome.drive) {
+                    self.ledger.volumes.remove(&drive);
+                }
+            }
+            (Action::AddHost { returned: true, .. }, Code::Ok) => self.fault(Fault::HostReturned),
+            _ => {}
         }
     }
 
@@ -232,11 +255,14 @@ impl World {
                 self.ledger.volumes.entry(drive).or_default().insert(volume);
             }
             ToldWhat::Removed { excused } => {
+                if excused || self.excused(site, drive) {
+                    return;
+                }
                 if let Some(machine) = self.machine_of(site, drive) {
                     let newest = self.ledger.removed.entry((machine, drive)).or_default();
                     *newest = (*newest).max(generation);
                 }
-                if !excused && !self.excused(site, drive) && self.is_open(site, drive) {
+                if self.is_open(site, drive) {
                     let what = format!("{} at generation {generation}", short(drive));
                     self.breaks(Invariant::RemovedWhileOpen, what);
                 }

@@ -28,7 +28,9 @@ impl World {
         let Some(registry) = &self.sites[there.site].process else {
             return Some(format!("registry {} is not there", there.site));
         };
-        let known = registry.cluster.nodes().find(|node| node.record.name == *name);
+        // A host that was purged may have left its name to a machine that came without its past.
+        let named = registry.cluster.nodes().filter(|node| node.record.name == *name);
+        let known = named.max_by_key(|node| node.session.is_some());
         let session = known.and_then(|node| node.session).map(|session| session.number);
         let over = session.and_then(|number| registry.sessions.get(&number));
         let agreed = over.is_some() && over == process.connection.as_ref();
@@ -78,6 +80,11 @@ impl World {
                 self.scenario.forked()
             }
             Reason::RegistryRewound => self.scenario.forked(),
+            // Until a person says that the host is back nothing of it is opened.
+            Reason::Purged => {
+                let process = self.machines[machine].process.as_ref();
+                process.is_none_or(|process| !process.open.contains_key(&drive.record.id))
+            }
             // Whatever stood in the way is gone, and agent and registry have a session.
             Reason::Obstacle(_) | Reason::AgentUnreachable | Reason::WaitingForAgent => false,
             // These answer a request; nothing waits for them.
