@@ -77,13 +77,10 @@ impl Cluster {
         self.change_drive(id, effects, |record| {
             record.node = to;
             record.take_over = true;
-            // Its old machine was given up, and the drive is not in it any more.
-            record.state = match record.state {
-                State::Unknown => State::Unknown,
-                State::Attaching | State::Attached | State::Closing | State::Detached => {
-                    State::Detached
-                }
-            };
+            // What its old machine did not prove, the new one has to: it may be the same, come without its past.
+            if matches!(record.state, State::Attaching | State::Attached) {
+                record.state = State::Closing;
+            }
         });
         let text = format!("{} came from a host that was purged.", self.describe(id));
         effects.notices.push(Notice::warning(About::Drive(id), text));
@@ -180,9 +177,11 @@ mod tests {
         let (mut cluster, _) = cluster_with_a_lost_node();
         purge_host(&mut cluster);
         let newcomer = agent("S1");
-        register(&mut cluster, 2, says(&newcomer, "node-b")).unwrap();
+        let effects = register(&mut cluster, 2, says(&newcomer, "node-b")).unwrap();
         let record = &cluster.drive(DRIVE).unwrap().record;
-        assert_eq!((record.state, record.take_over), (State::Detached, true));
+        assert_eq!((record.state, record.take_over), (State::Closing, true));
+        confirm(&mut cluster, 2, &registered(&effects).unknown[0]);
+        assert_eq!(cluster.drive(DRIVE).unwrap().record.state, State::Detached);
         let target = Target { host: Some("node-b".into()), device: "S1".into() };
         let (effects, outcome) = act(&mut cluster, Action::AddDevice(target));
         assert_eq!(outcome.code, Code::Ok);
