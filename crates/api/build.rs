@@ -2,7 +2,8 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = protox::compile(["agent.proto", "cms.proto", "join.proto"], ["proto"])?;
+    let files =
+        protox::compile(["access.proto", "agent.proto", "cms.proto", "join.proto"], ["proto"])?;
     tonic_prost_build::configure().compile_fds(files)?;
     Ok(())
 }

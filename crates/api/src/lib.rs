@@ -1,10 +1,11 @@
 //! The contracts of Hotbay: what crosses a wire and what people see. No behaviour.
 //!
-//! - [`agent`], [`cms`] and [`join`]: the gRPC messages, made from `proto/`.
+//! - [`access`], [`agent`], [`cms`] and [`join`]: the gRPC messages, made from `proto/`.
 //! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
 //! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
-//! - [`token`]: the text of a join token.
+//! - [`token`]: the text of a join token; [`client_token`]: that of a client's.
 
+pub mod client_token;
 pub mod convert;
 pub mod kinds;
 pub mod token;
@@ -14,6 +15,12 @@ pub const PROTOCOL: u32 = 1;
 
 /// Largest message that either side takes.
 pub const MESSAGE_LIMIT_BYTES: usize = 64 << 20;
+
+/// Tokens of people and programs on other machines.
+#[expect(clippy::too_many_lines, reason = "generated code")]
+pub mod access {
+    tonic::include_proto!("hotbay.access.v1");
+}
 
 /// The agent's session.
 pub mod agent {

@@ -16,7 +16,7 @@ use thiserror::Error;
 /// The name in the certificate of every registry. Its authority certifies no other server, so that agents need not
 /// care by which address or name they reach it.
 pub const REGISTRY_NAME: &str = "registry.hotbay.internal";
-/// The one protocol that is spoken inside of TLS.
+/// The protocol that gRPC is spoken in, inside of TLS.
 pub const ALPN: &[u8] = b"h2";
 /// What precedes a node's name in its certificate, as a URI.
 pub const NODE_URI: &str = "hotbay:node:";
@@ -116,14 +116,14 @@ pub fn check_address(text: &str) -> Result<(), NotAnAddress> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("a string takes everything");
         text
     })
 }
 
-fn from_hex(text: &str) -> Option<[u8; 32]> {
+pub(crate) fn from_hex(text: &str) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
     if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
