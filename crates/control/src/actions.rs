@@ -9,6 +9,8 @@ use hotbay_core::ids::DriveId;
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
+use crate::caller::Caller;
+use crate::clients::rights::Right;
 use crate::patience::patiently;
 use crate::peer::admit;
 
@@ -31,7 +33,7 @@ impl wire::cms_server::Cms for Actions {
         &self,
         request: Request<wire::ActRequest>,
     ) -> Result<Response<wire::ActResponse>, Status> {
-        let who = admit(&request)?;
+        let caller = admit(&request)?;
         let wire::ActRequest { protocol, actions, dry_run } = request.into_inner();
         if protocol != PROTOCOL {
             let malformed = Malformed::Protocol { theirs: protocol };
@@ -44,18 +46,25 @@ impl wire::cms_server::Cms for Actions {
             )));
         }
         let decoded = actions.into_iter().map(action_from_wire).collect();
-        let results = act(&self.registry, decoded, who, dry_run).await?;
+        let results = act(&self.registry, decoded, &caller, dry_run).await?;
         Ok(Response::new(wire::ActResponse { protocol: PROTOCOL, results }))
     }
 }
 
-/// Takes the actions that were understood, in order. Every one has a result, also those that were not.
+/// Takes the actions that were understood, in order. Every one has a result, also those that were not. Whoever may only
+/// read may ask what would happen, and what there is.
 pub(crate) async fn act(
     registry: &Registry,
     decoded: Vec<Result<Action, Malformed>>,
-    who: String,
+    caller: &Caller,
     dry_run: bool,
 ) -> Result<Vec<wire::ActionResult>, Status> {
+    let asks =
+        |action: &Result<Action, Malformed>| matches!(action, Ok(Action::GetDependentVolumes(_)));
+    if !dry_run && !decoded.iter().all(asks) {
+        caller.must_have(Right::Write)?;
+    }
+    let who = caller.who.clone();
     let understood = decoded.iter().filter_map(|action| action.as_ref().ok().cloned());
     let acting = registry.act(understood.collect(), who, dry_run);
     let outcomes = patiently(registry, acting).await?;

@@ -8,11 +8,17 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt, StreamMap};
 
 /// The pause after a connection that could not be taken. Without it the loop would turn at full speed: the caller
 /// that waits at the socket makes every next try fail at once.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections of all these sockets.
+pub(crate) fn all(listeners: Vec<UnixListener>) -> impl Stream<Item = io::Result<UnixStream>> {
+    let each = listeners.into_iter().map(Incoming::new).enumerate();
+    StreamMap::from_iter(each).map(|(_, connection)| connection)
+}
 
 /// The connections that come in; never ends.
 #[derive(Debug)]

@@ -5,19 +5,25 @@
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`view`]: the state as the kinds of `hotbay-api`.
 //! - [`http`]: the same for curl and any automation, and what monitoring asks.
-//! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in.
+//! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in. [`caller`]: what they may.
 //! - [`patience`]: how long a caller waits for a store that cannot be written.
-//! - [`door`]: agents on other machines.
+//! - [`doors`]: what listens on TCP: [`door`] for agents, [`clients`] for people and programs. [`reception`] takes the
+//!   connections of both.
 //!
 //! Everything listens on Unix sockets, one for gRPC and one for HTTP; only root and the user that the controller runs
-//! as may speak to them. If asked for, agents on other machines are served over TLS, and nothing but agents.
+//! as may speak to them. If asked for, other machines are served over TLS: agents with a certificate at one door,
+//! people and programs with a token at another.
 
 mod actions;
+mod caller;
+mod clients;
 mod door;
+mod doors;
 mod http;
 mod incoming;
 mod patience;
 mod peer;
+mod reception;
 mod repair;
 mod sessions;
 mod view;
@@ -25,6 +31,7 @@ mod view;
 use std::time::Duration;
 
 use hotbay_api::MESSAGE_LIMIT_BYTES;
+use hotbay_api::access::access_server::AccessServer;
 use hotbay_api::agent::agents_server::AgentsServer;
 use hotbay_api::cms::cms_server::CmsServer;
 use hotbay_api::cms::repair_server::RepairServer;
@@ -33,9 +40,12 @@ use hotbay_api::join::joining_server::JoiningServer;
 use hotbay_api::join::tokens_server::TokensServer;
 use hotbay_registry::Registry;
 use tokio::net::UnixListener;
+use tonic::service::Routes;
 use tonic::transport::Server;
 
-pub use door::{AuthorityError, Door, DoorError, DoorOptions};
+pub use clients::file::FileError;
+pub use door::AuthorityError;
+pub use doors::{DoorError, DoorOptions, Doors};
 
 /// A connection that does not answer for so long is given up, so that a cut cable is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -49,38 +59,55 @@ pub async fn serve(
     fresh: fn() -> u128,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    serve_with_door(registry, listener, None, fresh, stop).await
+    serve_with_doors(registry, vec![listener], Doors::default(), fresh, stop).await
 }
 
-/// Like [`serve`], and serves agents on other machines through the door, if there is one.
-pub async fn serve_with_door(
+/// Like [`serve`], on several Unix sockets, and serves other machines through the doors that are open.
+pub async fn serve_with_doors(
     registry: Registry,
-    listener: UnixListener,
-    door: Option<Door>,
+    listeners: Vec<UnixListener>,
+    doors: Doors,
     fresh: fn() -> u128,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
+    let calls = client_calls(&registry, &doors, fresh);
+    let local = Server::builder()
+        .add_routes(calls.clone())
+        .add_service(agents(&registry, fresh))
+        .serve_with_incoming_shutdown(incoming::all(listeners), stop);
+    let Doors { agents, clients, renewal } = doors;
+    let router = http::router(registry.clone());
+    // Sessions never end by themselves: when the local side has ended, the doors are left to the end of the process.
+    tokio::select! {
+        served = local => served,
+        served = if_open(agents.map(|door| serve_agents(registry, door, fresh))) => served,
+        served = if_open(clients.map(|door| door.serve(calls, router))) => served,
+        () = if_open(renewal.map(doors::Renewal::run)) => Ok(()),
+    }
+}
+
+/// Never ends where there is nothing to do.
+async fn if_open<T>(serving: Option<impl Future<Output = T>>) -> T {
+    match serving {
+        Some(serving) => serving.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What people and programs call, wherever they are.
+fn client_calls(registry: &Registry, doors: &Doors, fresh: fn() -> u128) -> Routes {
     let cms = CmsServer::new(actions::Actions::new(registry.clone()))
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES);
     let repair = RepairServer::new(repair::Repairs::new(registry.clone(), fresh));
     let view = ViewServer::new(view::Views::new(registry.clone()))
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
-    let office = door.as_ref().map(|door| door.office.clone());
-    let local = Server::builder()
-        .add_service(agents(&registry, fresh))
-        .add_service(cms)
+    let office = doors.agents.as_ref().map(|door| door.office.clone());
+    let desk = doors.clients.as_ref().map(|door| door.desk.clone());
+    Routes::new(cms)
         .add_service(repair)
         .add_service(view)
         .add_service(TokensServer::new(door::join::TokenMaker { office }))
-        .serve_with_incoming_shutdown(incoming::Incoming::new(listener), stop);
-    match door {
-        None => local.await,
-        // Sessions never end by themselves: when the local side has ended, the door is left to the end of the process.
-        Some(door) => tokio::select! {
-            served = local => served,
-            served = serve_agents(registry, door, fresh) => served,
-        },
-    }
+        .add_service(AccessServer::new(clients::access::AccessCalls { desk }))
 }
 
 fn agents(registry: &Registry, fresh: fn() -> u128) -> AgentsServer<sessions::Sessions> {
@@ -92,7 +119,7 @@ fn agents(registry: &Registry, fresh: fn() -> u128) -> AgentsServer<sessions::Se
 /// Behind the door are sessions, joining and renewal, and nothing else.
 async fn serve_agents(
     registry: Registry,
-    door: Door,
+    door: door::Door,
     fresh: fn() -> u128,
 ) -> Result<(), tonic::transport::Error> {
     let registrar = door::join::Registrar { office: door.office.clone() };

@@ -1,11 +1,12 @@
 //! Who is at the other end. Of the Unix socket: the kernel says, the peer cannot choose. Of a connection from another
-//! machine: its certificate says.
+//! machine: an agent's certificate says, and of a client the guard has found out ([`crate::clients`]).
 
 use hotbay_core::ids::NodeName;
 use tokio::net::unix::UCred;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
 
+use crate::caller::Caller;
 use crate::door::accept::AgentPeer;
 
 /// An agent that may have a session.
@@ -20,7 +21,7 @@ pub(crate) struct AdmittedAgent {
 /// Lets an agent through: on the Unix socket as [`admit`] does, from another machine with a certificate.
 pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Status> {
     let Some(peer) = request.extensions().get::<AgentPeer>() else {
-        return Ok(AdmittedAgent { who: admit(request)?, speaks_for: None });
+        return Ok(AdmittedAgent { who: admit(request)?.who, speaks_for: None });
     };
     let AgentPeer { address, certified } = peer;
     let Some(certified) = certified else {
@@ -32,17 +33,21 @@ pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Stat
     Ok(AdmittedAgent { who: format!("{node} ({address})"), speaks_for: Some(node) })
 }
 
-/// Lets root and the controller's own user through; says who it is, for the record.
-pub(crate) fn admit<T>(request: &Request<T>) -> Result<String, Status> {
+/// Lets through whom the guard of the clients' door has let in, and on the Unix socket root and the controller's own
+/// user; says who it is.
+pub(crate) fn admit<T>(request: &Request<T>) -> Result<Caller, Status> {
+    if let Some(caller) = request.extensions().get::<Caller>() {
+        return Ok(caller.clone());
+    }
     let info = request.extensions().get::<UdsConnectInfo>();
     admit_peer(info.and_then(|info| info.peer_cred))
 }
 
 /// The same for a connection, by what the kernel says of its other end.
-pub(crate) fn admit_peer(peer: Option<UCred>) -> Result<String, Status> {
+pub(crate) fn admit_peer(peer: Option<UCred>) -> Result<Caller, Status> {
     let peer =
         peer.ok_or_else(|| Status::unauthenticated("the peer of this socket is not known"))?;
-    admit_user(peer.uid(), peer.pid(), rustix::process::geteuid().as_raw())
+    admit_user(peer.uid(), peer.pid(), rustix::process::geteuid().as_raw()).map(Caller::local)
 }
 
 fn admit_user(user: u32, pid: Option<i32>, own: u32) -> Result<String, Status> {

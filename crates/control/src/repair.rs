@@ -8,6 +8,7 @@ use hotbay_core::ids::{DriveId, TermId};
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
+use crate::clients::rights::Right;
 use crate::patience::patiently;
 use crate::peer::admit;
 
@@ -28,16 +29,19 @@ impl wire::repair_server::Repair for Repairs {
         &self,
         request: Request<wire::AdoptRequest>,
     ) -> Result<Response<wire::AdoptResponse>, Status> {
-        let who = admit(&request)?;
+        let caller = admit(&request)?;
         let wire::AdoptRequest { protocol, confirmed } = request.into_inner();
         if protocol != PROTOCOL {
             let malformed = Malformed::Protocol { theirs: protocol };
             return Err(Status::failed_precondition(malformed.to_string()));
         }
+        if confirmed {
+            caller.must_have(Right::Write)?;
+        }
         let nodes = patiently(&self.registry, self.registry.read(differences)).await?;
         let adopted = confirmed && !nodes.is_empty();
         if adopted {
-            tracing::warn!(who, "adopting what {} nodes know", nodes.len());
+            tracing::warn!(who = caller.who, "adopting what {} nodes know", nodes.len());
             let term = TermId::from_bits((self.fresh)());
             patiently(&self.registry, self.registry.adopt(term)).await?;
         }

@@ -57,24 +57,24 @@ impl wire::view_server::View for Views {
         &self,
         request: Request<wire::EventsRequest>,
     ) -> Result<Response<Self::EventsStream>, Status> {
-        admit(&request)?;
+        let caller = admit(&request)?;
         let wire::EventsRequest { protocol, follow } = request.into_inner();
         check_protocol(protocol)?;
         let (events, stream) = mpsc::channel(64);
         tokio::spawn(tell(self.registry.events(), follow, events));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        Ok(Response::new(Box::pin(caller.while_good(ReceiverStream::new(stream)))))
     }
 
     async fn watch(
         &self,
         request: Request<wire::ListRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        admit(&request)?;
+        let caller = admit(&request)?;
         let wanted = wanted(request.into_inner())?;
         // One list waits at the most: a slow reader gets fewer, newer ones.
         let (lists, stream) = mpsc::channel(1);
         tokio::spawn(follow(self.registry.clone(), wanted, lists));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        Ok(Response::new(Box::pin(caller.while_good(ReceiverStream::new(stream)))))
     }
 }
 

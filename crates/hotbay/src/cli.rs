@@ -4,6 +4,7 @@
 //! for. A test keeps it in step with the commands.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -14,12 +15,12 @@ use crate::token::TokenCommand;
 
 const HELP: &str = "\
 Hotbay: block storage for bare metal
-Usage: hotbay [--api PATH] COMMAND
+Usage: hotbay [--api PLACE] COMMAND
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
   node         Run the agent of this machine, for a registry on another one
-  token        Let an agent on another machine join: create
+  token        Let agents and clients on other machines in: create, list, revoke
 Look:
   get          Show drives or nodes, and why one is not as wished
   describe     Everything about one drive or node, with what happened to it
@@ -32,8 +33,8 @@ Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-
-  --api PATH   The registry's socket. If left out: $HOTBAY_API, else
+  --api PLACE  The registry: a socket, or https://HOST:PORT with $HOTBAY_TOKEN
+               or --token-file FILE. If left out: $HOTBAY_API, else
                ./hotbay-demo/api.sock, else api.sock in the runtime directory
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
@@ -126,11 +127,21 @@ Examples:
 #[derive(Debug, Parser)]
 #[command(name = "hotbay", version, about, override_help = HELP, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// The registry's Unix socket
-    #[arg(long, global = true, env = "HOTBAY_API", value_name = "PATH", hide_env_values = true)]
-    pub(crate) api: Option<String>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// Which registry is meant, and what to show there.
+#[derive(Debug, Args)]
+pub(crate) struct ApiArgs {
+    /// The registry's Unix socket, or https://HOST:PORT of one on another machine
+    #[arg(long, global = true, env = "HOTBAY_API", value_name = "PLACE", hide_env_values = true)]
+    pub(crate) api: Option<String>,
+    /// A file with the token for a registry on another machine, closed to others [default: $HOTBAY_TOKEN]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -139,7 +150,7 @@ pub(crate) enum Command {
     Run(RunCommand),
     #[command(flatten)]
     Client(ClientCommand),
-    /// Lets an agent on another machine join
+    /// Lets agents, and clients, on other machines in
     #[command(after_help = crate::token::EXAMPLES)]
     Token {
         #[command(subcommand)]

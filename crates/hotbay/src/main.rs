@@ -24,14 +24,14 @@ fn main() -> ExitCode {
             complain(error.as_ref(), &[]);
             Exit::Failed.into()
         }),
-        Command::Client(command) => match client::run(api.as_deref(), command) {
+        Command::Client(command) => match client::run(&api, command) {
             Ok(exit) => exit.into(),
             Err(error) => {
                 complain(&error, &error.next_steps());
                 error.exit().into()
             }
         },
-        Command::Token { command } => match token::run(api.as_deref(), command) {
+        Command::Token { command } => match token::run(&api, command) {
             Ok(exit) => exit.into(),
             Err(error) => {
                 complain(&error, &error.next_steps());

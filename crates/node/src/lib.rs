@@ -27,4 +27,4 @@ pub use inventory::Place;
 pub use joining::{JoinError, JoinOptions, join};
 pub use membership::{Member, MembershipError};
 pub use state_dir::StateDirError;
-pub use tls::TlsError;
+pub use tls::{PinnedDial, PinnedDialError, TlsError};

@@ -1,5 +1,6 @@
 //! TLS towards a registry on another machine: as a member, who knows the authority and shows a certificate, or as one
-//! who joins, who knows of the authority only a hash.
+//! who joins, who knows of the authority only a hash. The client of people and programs knows no more either, and dials
+//! with [`PinnedDial`].
 
 use std::io;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use rustls::{
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::membership::Member;
@@ -66,6 +68,62 @@ pub(crate) fn as_joiner(authority: [u8; 32]) -> Result<ClientConfig, TlsError> {
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth();
     Ok(finished(config))
+}
+
+/// Dials registries whose authority has a known hash, and no others.
+#[derive(Debug, Clone)]
+pub struct PinnedDial {
+    config: Arc<ClientConfig>,
+}
+
+/// Why a dial failed.
+#[derive(Debug, Error)]
+pub enum PinnedDialError {
+    #[error("cannot connect")]
+    Connect(#[source] io::Error),
+    /// Whoever answers there is not the registry that the hash is of.
+    #[error("it shows another authority")]
+    OtherAuthority,
+    #[error("its certificate has expired")]
+    Expired,
+    #[error("its certificate is not valid yet")]
+    NotYetValid,
+    #[error("no secure connection")]
+    Tls(#[source] io::Error),
+}
+
+impl PinnedDial {
+    /// `authority` is the SHA-256 of its certificate.
+    pub fn new(authority: [u8; 32]) -> Result<Self, TlsError> {
+        Ok(Self { config: Arc::new(as_joiner(authority)?) })
+    }
+
+    /// A connection to HOST:PORT, for HTTP/2.
+    pub async fn dial(
+        &self,
+        address: &str,
+    ) -> Result<TokioIo<TlsStream<TcpStream>>, PinnedDialError> {
+        let stream = TcpStream::connect(address).await.map_err(PinnedDialError::Connect)?;
+        stream.set_nodelay(true).map_err(PinnedDialError::Connect)?;
+        let name = ServerName::try_from(REGISTRY_NAME).expect("a name of our own");
+        let tls = TlsConnector::from(Arc::clone(&self.config));
+        tls.connect(name, stream).await.map(TokioIo::new).map_err(|error| {
+            let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
+            let Some(rustls::Error::InvalidCertificate(fault)) = cause else {
+                return PinnedDialError::Tls(error);
+            };
+            match fault {
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    PinnedDialError::Expired
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    PinnedDialError::NotYetValid
+                }
+                CertificateError::UnknownIssuer => PinnedDialError::OtherAuthority,
+                _ => PinnedDialError::Tls(error),
+            }
+        })
+    }
 }
 
 fn finished(mut config: ClientConfig) -> ClientConfig {

@@ -147,17 +147,18 @@ impl Authority {
         })
     }
 
-    /// A new key with a certificate for the registry itself.
+    /// A new key with a certificate for the registry itself. Of its names agents and `hotbay` look at the one that
+    /// every registry has; `names` are for other clients.
     pub(crate) fn certify_registry(
         &self,
-        addresses: &[std::net::IpAddr],
+        names: &[SanType],
         now_ms: u64,
         life: Duration,
     ) -> Result<CertifiedKey, AuthorityError> {
         let key = KeyPair::generate_for(&PKCS_ED25519)?;
         let mut params = params(REGISTRY_NAME, now_ms, life);
         params.subject_alt_names = vec![SanType::DnsName(REGISTRY_NAME.try_into()?)];
-        params.subject_alt_names.extend(addresses.iter().copied().map(SanType::IpAddress));
+        params.subject_alt_names.extend_from_slice(names);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
         let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(key.serialize_der()))
@@ -200,7 +201,7 @@ impl PublicKeyData for Ed25519Key {
     }
 }
 
-fn read(path: &Path) -> Result<Option<String>, AuthorityError> {
+pub(crate) fn read(path: &Path) -> Result<Option<String>, AuthorityError> {
     match fs::read(path) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| AuthorityError::Damaged {
             path: path.to_owned(),
@@ -223,7 +224,7 @@ fn closed_to_others(path: &Path) -> Result<(), AuthorityError> {
 }
 
 /// Durable when it returns; a crash leaves the old file or the new one, whole.
-fn replace(path: &Path, text: &str) -> Result<(), AuthorityError> {
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), AuthorityError> {
     let beside = path.with_extension("new");
     let written = (|| {
         let mut options = File::options();

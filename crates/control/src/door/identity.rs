@@ -1,9 +1,9 @@
 //! The registry's own certificate: short-lived, and exchanged for a new one while connections go on.
 
-use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use rcgen::SanType;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -39,15 +39,14 @@ impl ResolvesServerCert for Identity {
 pub(crate) async fn keep_fresh(
     identity: Arc<Identity>,
     authority: Arc<Authority>,
-    addresses: Vec<IpAddr>,
+    names: Vec<SanType>,
     life: Duration,
     wall_ms: fn() -> u64,
 ) {
     let mut pause = life * 2 / 3;
     loop {
         tokio::time::sleep(pause).await;
-        let made: Result<_, AuthorityError> =
-            authority.certify_registry(&addresses, wall_ms(), life);
+        let made: Result<_, AuthorityError> = authority.certify_registry(&names, wall_ms(), life);
         pause = match made {
             Ok(next) => {
                 identity.exchange(next);

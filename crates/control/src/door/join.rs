@@ -1,5 +1,5 @@
-//! Tokens and certificates, as calls: a person makes a token on the Unix socket; an agent on another machine gives it
-//! for its first certificate, and later asks for the next ones with the one it has.
+//! Tokens and certificates, as calls: a person makes a token; an agent on another machine gives it for its first
+//! certificate, and later asks for the next ones with the one it has.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl wire::tokens_server::Tokens for TokenMaker {
         &self,
         request: Request<wire::CreateTokenRequest>,
     ) -> Result<Response<wire::CreateTokenResponse>, Status> {
-        let who = admit(&request)?;
+        let who = admit(&request)?.who;
         let wire::CreateTokenRequest { protocol, node_name, ttl_ms, address } =
             request.into_inner();
         same_protocol(protocol)?;

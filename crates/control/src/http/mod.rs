@@ -6,8 +6,9 @@
 //! - [`openapi`]: the description of all of it, for programs.
 //! - [`metrics`]: the numbers, for Prometheus.
 //!
-//! Here are the connections: who may speak is decided once for each, by the rule of [`crate::peer`], and each is a task
-//! of its own, so that a client that is slow, silent or talks nonsense keeps nobody else waiting.
+//! Here are the connections. Who may speak is decided on the Unix socket once for each, by the rule of
+//! [`crate::peer`], and on TCP for every request, by its token ([`crate::clients`]). Each connection is a task of its
+//! own, so that a client that is slow, silent or talks nonsense keeps nobody else waiting.
 
 mod body;
 mod metrics;
@@ -19,20 +20,26 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
-use axum::http::Request;
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, Request};
+use axum::response::Response;
 use hotbay_registry::Registry;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
+use tonic::Status;
 use tower::ServiceExt;
 
+use crate::caller::Caller;
+use crate::clients::rights::Right;
+use crate::clients::{ClientPeer, Guard};
 use crate::incoming::Incoming;
 use crate::peer::admit_peer;
 use refusal::Refusal;
+pub(crate) use routes::router;
 
 /// How many connections are served at a time; the next ones wait at the socket.
 const CONNECTIONS: usize = 1_024;
@@ -41,9 +48,18 @@ const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// Largest head of a request: a drive's name in the path may be long.
 const HEAD_LIMIT_BYTES: usize = 64 << 10;
 
-/// Who sent a request, for the record.
+/// Who sent a request, or why that is not known; some routes answer all the same.
 #[derive(Debug, Clone)]
-struct Caller(String);
+struct Admission(Result<Caller, Status>);
+
+impl Admission {
+    /// The caller, if it is known and has the right.
+    fn caller_with(self, right: Right) -> Result<Caller, Refusal> {
+        let caller = self.0?;
+        caller.must_have(right)?;
+        Ok(caller)
+    }
+}
 
 /// Serves connections for ever.
 pub(crate) async fn serve(registry: Registry, listener: UnixListener) {
@@ -63,17 +79,36 @@ pub(crate) async fn serve(registry: Registry, listener: UnixListener) {
 }
 
 async fn converse(stream: UnixStream, router: Router) {
-    let caller = admit_peer(stream.peer_cred().ok()).map(Caller);
-    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
-        let (caller, router) = (caller.clone(), router.clone());
-        async move {
-            let caller = match caller {
-                Ok(caller) => caller,
-                Err(status) => return Ok(Refusal::from(status).into_response()),
-            };
-            request.extensions_mut().insert(caller);
-            router.oneshot(request).await as Result<Response, Infallible>
+    match admit_peer(stream.peer_cred().ok()) {
+        Ok(caller) => talk(stream, router, move |_| Admission(Ok(caller.clone()))).await,
+        Err(status) => {
+            let refusal = Refusal::from(status.clone());
+            let nothing = Router::new().fallback(async move || refusal);
+            talk(stream, nothing, move |_| Admission(Err(status.clone()))).await;
         }
+    }
+}
+
+/// Serves one connection of a client on another machine, whose every request shows a token.
+pub(crate) async fn converse_with_client(
+    peer: ClientPeer,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    guard: Guard,
+    router: Router,
+) {
+    talk(stream, router, move |head| Admission(guard.admit(head, &peer))).await;
+}
+
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: Router,
+    admit: impl Fn(&HeaderMap) -> Admission,
+) {
+    let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        let admission = admit(request.headers());
+        request.extensions_mut().insert(admission);
+        let router = router.clone();
+        async move { router.oneshot(request).await as Result<Response, Infallible> }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -19,10 +19,19 @@ fn document() -> Value {
             "title": "Hotbay",
             "version": "v1",
             "description": "Drives in and out of operation. Served on a Unix socket, to root and to the user that the \
-                            controller runs as. Fields may be added to answers; none is renamed.",
+                            controller runs as, without a token; and over TLS, if asked for, to whoever has one. \
+                            Fields may be added to answers; none is renamed.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
         },
-        "servers": [{ "url": "http://hotbay", "description": "Any name will do: the socket decides." }],
+        "servers": [
+            { "url": "http://hotbay", "description": "On the Unix socket. Any name will do: the socket decides." },
+            {
+                "url": "https://{address}",
+                "description": "With --listen HOST:PORT.",
+                "variables": { "address": { "default": "registry.hotbay.internal:7444" } },
+            },
+        ],
+        "security": [{ "token": [] }],
         "paths": {
             "/v1/actions": { "post": act() },
             "/v1/drives": { "get": look("listDrives", "All drives, by node and bay.", "DriveList", false) },
@@ -33,15 +42,32 @@ fn document() -> Value {
             "/v1/nodes/{name}": { "get": look("getNode", "One node, by name.", "StorageNode", true) },
             "/v1/openapi.json": { "get": plain("describe", "This document.", json!({ "type": "object" })) },
             "/healthz": {
-                "get": plain("isAlive", "The process lives.", status("alive")),
+                "get": open(plain("isAlive", "The process lives.", status("alive"))),
             },
             "/readyz": {
-                "get": plain("isReady", "The registry leads and its store can be written.", status("ready")),
+                "get": open(plain("isReady", "The registry leads and its store can be written.", status("ready"))),
             },
             "/metrics": { "get": measure() },
         },
-        "components": { "schemas": schemas() },
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "hotbay token create --client NAME --may read|write. Only with the right to write \
+                                    may an action change something; dry runs and everything else need the right to \
+                                    read. Not on the Unix socket.",
+                },
+            },
+        },
     })
+}
+
+/// An operation that needs no token.
+fn open(mut operation: Value) -> Value {
+    operation["security"] = json!([]);
+    operation
 }
 
 fn act() -> Value {
@@ -356,6 +382,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::clients::rights::Right;
     use crate::http::routes;
 
     #[test]
@@ -375,5 +402,17 @@ mod tests {
             .map(|route| (route.method.to_string(), route.path.to_owned()))
             .collect();
         assert_eq!(described, served);
+    }
+
+    #[test]
+    fn the_document_says_which_routes_need_no_token() {
+        let document = document();
+        for route in routes::table() {
+            let method = route.method.as_str().to_lowercase();
+            let operation = &document["paths"][route.path][method];
+            let open = operation.get("security") == Some(&json!([]));
+            assert_eq!(open, route.right == Right::Open, "{}", route.path);
+        }
+        assert_eq!(document["security"], json!([{ "token": [] }]));
     }
 }

@@ -21,7 +21,7 @@ struct ErrorBody {
 }
 
 /// Every code with its HTTP status.
-pub(super) const CODES: [(&str, StatusCode); 9] = [
+pub(super) const CODES: [(&str, StatusCode); 10] = [
     ("E_ARGUMENT", StatusCode::BAD_REQUEST),
     ("E_FORBIDDEN", StatusCode::FORBIDDEN),
     ("E_INTERNAL", StatusCode::INTERNAL_SERVER_ERROR),
@@ -31,6 +31,7 @@ pub(super) const CODES: [(&str, StatusCode); 9] = [
     ("E_TIMEOUT", StatusCode::REQUEST_TIMEOUT),
     ("E_TOO_LARGE", StatusCode::PAYLOAD_TOO_LARGE),
     ("E_TRY_AGAIN", StatusCode::SERVICE_UNAVAILABLE),
+    ("E_UNAUTHENTICATED", StatusCode::UNAUTHORIZED),
 ];
 
 impl Refusal {
@@ -83,9 +84,16 @@ impl From<Status> for Refusal {
                 message,
                 "nothing was changed; see what is: GET /v1/nodes",
             ),
-            Code::PermissionDenied | Code::Unauthenticated => {
-                Self::new("E_FORBIDDEN", message, "ask as root, or as the user that was named")
-            }
+            Code::PermissionDenied => Self::new(
+                "E_FORBIDDEN",
+                message,
+                "ask as root or the user that was named, or with a token that may write",
+            ),
+            Code::Unauthenticated => Self::new(
+                "E_UNAUTHENTICATED",
+                message,
+                "send \"Authorization: Bearer TOKEN\" with a token that is good",
+            ),
             Code::Unavailable => Self::try_again(message),
             _ => Self::new("E_INTERNAL", message, "see the log of the controller"),
         }
@@ -100,6 +108,9 @@ impl IntoResponse for Refusal {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }

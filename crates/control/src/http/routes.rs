@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
@@ -21,8 +22,10 @@ use tonic::Status;
 
 use super::body::{ActAnswer, ActBody, Object};
 use super::refusal::Refusal;
-use super::{Caller, metrics, openapi};
+use super::{Admission, metrics, openapi};
 use crate::actions::{self, ACTIONS_IN_A_CALL};
+use crate::caller::Caller;
+use crate::clients::rights::Right;
 use crate::view::{self, Wanted};
 
 /// Largest body of a request: room for the longest list of actions with long names.
@@ -37,38 +40,57 @@ type Answer = Result<Response, Refusal>;
 pub(super) struct Route {
     pub(super) method: Method,
     pub(super) path: &'static str,
+    /// What it needs of a client on another machine.
+    pub(super) right: Right,
     handler: MethodRouter<Registry>,
 }
 
 /// All routes.
 pub(super) fn table() -> Vec<Route> {
-    let get = |path, handler| Route { method: Method::GET, path, handler };
-    let post = |path, handler| Route { method: Method::POST, path, handler };
+    let get = |path, right, handler| Route { method: Method::GET, path, right, handler };
+    let post = |path, right, handler| Route { method: Method::POST, path, right, handler };
+    let describe = async || json(openapi::DOCUMENT.clone());
+    let alive = async || json(r#"{"status":"alive"}"#.to_owned());
     vec![
-        post("/v1/actions", self::post(act)),
-        get("/v1/drives", self::get(drives)),
-        get("/v1/drives/{name}", self::get(drive)),
-        get("/v1/nodes", self::get(nodes)),
-        get("/v1/nodes/{name}", self::get(node)),
-        get("/v1/openapi.json", self::get(async || json(openapi::DOCUMENT.clone()))),
-        get("/healthz", self::get(async || json(r#"{"status":"alive"}"#.to_owned()))),
-        get("/readyz", self::get(ready)),
-        get("/metrics", self::get(scrape)),
+        post("/v1/actions", Right::WriteToChange, self::post(act)),
+        get("/v1/drives", Right::Read, self::get(drives)),
+        get("/v1/drives/{name}", Right::Read, self::get(drive)),
+        get("/v1/nodes", Right::Read, self::get(nodes)),
+        get("/v1/nodes/{name}", Right::Read, self::get(node)),
+        get("/v1/openapi.json", Right::Read, self::get(describe)),
+        get("/healthz", Right::Open, self::get(alive)),
+        get("/readyz", Right::Open, self::get(ready)),
+        get("/metrics", Right::Read, self::get(scrape)),
     ]
 }
 
-pub(super) fn router(registry: Registry) -> Router {
+pub(crate) fn router(registry: Registry) -> Router {
     let routes = table().into_iter();
     routes
-        .fold(Router::new(), |router, route| router.route(route.path, route.handler))
+        .fold(Router::new(), |router, route| {
+            let Route { path, right, handler, .. } = route;
+            let guarded = from_fn(move |request, next| with_right(right, request, next));
+            router.route(path, handler.layer(guarded))
+        })
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
         .with_state(registry)
 }
 
+/// Hands a request on if its caller has the right; the handler then knows the caller.
+async fn with_right(right: Right, mut request: Request, next: Next) -> Answer {
+    if right != Right::Open {
+        let admission = request.extensions().get::<Admission>().cloned();
+        let unknown = || Admission(Err(Status::unauthenticated("who asks is not known")));
+        let caller = admission.unwrap_or_else(unknown).caller_with(right)?;
+        request.extensions_mut().insert(caller);
+    }
+    Ok(next.run(request).await)
+}
+
 async fn act(
     State(registry): State<Registry>,
-    Extension(Caller(who)): Extension<Caller>,
+    Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Answer {
     let body = whole_body(request).await?;
@@ -80,7 +102,7 @@ async fn act(
         return Err(Refusal::new("E_TOO_LARGE", words, at_most()));
     }
     let decoded = actions.into_iter().map(|Object(action)| action.decode()).collect();
-    let results = actions::act(&registry, decoded, who, dry_run).await?;
+    let results = actions::act(&registry, decoded, &caller, dry_run).await?;
     let answer = ActAnswer { results: results.into_iter().map(Into::into).collect() };
     Ok(json(serde_json::to_string(&answer).expect("results have text keys")))
 }
@@ -124,31 +146,41 @@ fn at_most() -> String {
     )
 }
 
-async fn drives(State(registry): State<Registry>, uri: Uri) -> Answer {
-    show(registry, Wanted::Drives, &uri).await
+async fn drives(
+    State(registry): State<Registry>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
+    show(registry, Wanted::Drives, &caller, &uri).await
 }
 
 async fn drive(
     State(registry): State<Registry>,
+    Extension(caller): Extension<Caller>,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Answer {
     let wanted = Wanted::Drive(name_in_path(name)?);
-    let shown = show(registry, wanted, &uri).await;
+    let shown = show(registry, wanted, &caller, &uri).await;
     shown.map_err(|refusal| listed_at(refusal, "/v1/drives"))
 }
 
-async fn nodes(State(registry): State<Registry>, uri: Uri) -> Answer {
-    show(registry, Wanted::Nodes, &uri).await
+async fn nodes(
+    State(registry): State<Registry>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
+    show(registry, Wanted::Nodes, &caller, &uri).await
 }
 
 async fn node(
     State(registry): State<Registry>,
+    Extension(caller): Extension<Caller>,
     name: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Answer {
     let wanted = Wanted::Node(name_in_path(name)?);
-    let shown = show(registry, wanted, &uri).await;
+    let shown = show(registry, wanted, &caller, &uri).await;
     shown.map_err(|refusal| listed_at(refusal, "/v1/nodes"))
 }
 
@@ -167,7 +199,7 @@ fn listed_at(refusal: Refusal, path: &str) -> Refusal {
 }
 
 /// Answers once, or with a line for every change.
-async fn show(registry: Registry, wanted: Wanted, uri: &Uri) -> Answer {
+async fn show(registry: Registry, wanted: Wanted, caller: &Caller, uri: &Uri) -> Answer {
     let shape = Shape::of(&wanted);
     if !wants_watch(uri)? {
         let list = view::list(&registry, wanted).await?;
@@ -185,7 +217,8 @@ async fn show(registry: Registry, wanted: Wanted, uri: &Uri) -> Answer {
         };
         Ok::<_, Infallible>(line + "\n")
     };
-    let lines = tokio_stream::once(Ok(first)).chain(ReceiverStream::new(stream)).map(line);
+    let lists = tokio_stream::once(Ok(first)).chain(ReceiverStream::new(stream));
+    let lines = caller.while_good(lists).map(line);
     Ok(typed("application/x-ndjson", Body::from_stream(lines)))
 }
 
@@ -246,12 +279,22 @@ async fn scrape(State(registry): State<Registry>) -> Response {
     typed(metrics::CONTENT_TYPE, Body::from(metrics::text(&registry).await))
 }
 
-async fn no_such_route(uri: Uri) -> Refusal {
+async fn no_such_route(Extension(admission): Extension<Admission>, uri: Uri) -> Refusal {
+    if let Err(refusal) = admission.caller_with(Right::Read) {
+        return refusal;
+    }
     let words = format!("there is no {:?} here", uri.path());
     Refusal::new("E_NOT_FOUND", words, format!("there are: {}", routes_in_words()))
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Refusal {
+async fn wrong_method(
+    Extension(admission): Extension<Admission>,
+    method: Method,
+    uri: Uri,
+) -> Refusal {
+    if let Err(refusal) = admission.caller_with(Right::Read) {
+        return refusal;
+    }
     let words = format!("{method} does not go with {:?}", uri.path());
     Refusal::new("E_METHOD", words, format!("there are: {}", routes_in_words()))
 }

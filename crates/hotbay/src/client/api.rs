@@ -1,10 +1,12 @@
-//! The connection to a registry: where its socket is, calls with a deadline, and following what changes.
+//! The connection to a registry: calls with a deadline, and following what changes.
 
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
+use hotbay_api::access::access_client::AccessClient;
 use hotbay_api::cms as wire;
 use hotbay_api::cms::cms_client::CmsClient;
 use hotbay_api::cms::repair_client::RepairClient;
@@ -12,17 +14,21 @@ use hotbay_api::cms::view_client::ViewClient;
 use hotbay_api::join::CreateTokenRequest;
 use hotbay_api::join::tokens_client::TokensClient;
 use hotbay_api::{MESSAGE_LIMIT_BYTES, PROTOCOL};
-use hotbay_host::RuntimeDir;
+use hotbay_node::{PinnedDial, PinnedDialError};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt, StreamMap};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::error::ClientError;
 use super::exit::Exit;
+use super::place::Place;
 use super::screen::plain;
 
 /// How long a registry may take to answer one call.
@@ -31,8 +37,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);
 /// How many names are followed one by one; a server refuses to keep many more streams open at once.
 pub(crate) const FOLLOWED_BY_NAME: usize = 100;
-/// Where `hotbay demo` listens, seen from the folder that it was started in.
-const DEMO_SOCKET: &str = "hotbay-demo/api.sock";
+/// Another machine that says nothing for so long, asked, is not there any more.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// The kinds that a registry lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,23 +56,26 @@ impl Kind {
     }
 }
 
-/// Where the registry listens: as told, else where a demo in this folder does, else where this user's registry does.
-pub(crate) fn socket(told: Option<&str>) -> Result<PathBuf, ClientError> {
-    if let Some(told) = told.filter(|told| !told.is_empty()) {
-        return Ok(PathBuf::from(told.strip_prefix("unix:").unwrap_or(told)));
-    }
-    let demo = Path::new(".").join(DEMO_SOCKET);
-    if demo.exists() {
-        return Ok(demo);
-    }
-    Ok(RuntimeDir::of_this_user()?.path().join("api.sock"))
-}
-
 /// A connection. It is made again by itself when it was lost.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
-    socket: PathBuf,
-    channel: Channel,
+    place: Place,
+    channel: Calls,
+}
+
+/// A channel whose every call carries the token, if there is one.
+pub(crate) type Calls = InterceptedService<Channel, Bearer>;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
+
+impl Interceptor for Bearer {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
 }
 
 /// What following brings: all objects as they are now, or that the registry is away. After an error that is not
@@ -74,22 +83,25 @@ pub(crate) struct Api {
 pub(crate) type News = mpsc::Receiver<Result<Vec<String>, ClientError>>;
 
 impl Api {
-    pub(crate) async fn connect(socket: PathBuf) -> Result<Self, ClientError> {
-        let path = socket.clone();
-        let connector = tower::service_fn(move |_: Uri| {
-            let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
-        });
-        // The name is never looked up: the connector alone decides where to go.
-        let endpoint = Endpoint::from_static("http://hotbay");
-        let connecting = endpoint.connect_with_connector(connector);
+    pub(crate) async fn connect(place: Place) -> Result<Self, ClientError> {
+        let (connecting, bearer): (Connecting, _) = match &place {
+            Place::Socket(path) => (Box::pin(to_socket(path.clone())), Bearer(None)),
+            Place::Remote { address, token } => {
+                let dial = PinnedDial::new(token.authority).map_err(ClientError::Tls)?;
+                let bearer = format!("Bearer {token}");
+                let mut bearer: MetadataValue<Ascii> =
+                    bearer.parse().expect("a token is plain text");
+                bearer.set_sensitive(true);
+                (Box::pin(to_other_machine(address.clone(), dial)), Bearer(Some(bearer)))
+            }
+        };
         match tokio::time::timeout(DEADLINE, connecting).await {
-            Ok(Ok(channel)) => Ok(Self { socket, channel }),
-            Ok(Err(error)) => Err(match io_cause(&error) {
-                Some(cause) => ClientError::Unreachable { socket, cause },
-                None => ClientError::Lost { socket },
-            }),
-            Err(_) => Err(ClientError::NoAnswer { socket, waited_s: DEADLINE.as_secs() }),
+            Ok(Ok(channel)) => {
+                Ok(Self { place, channel: InterceptedService::new(channel, bearer) })
+            }
+            Ok(Err(error)) => Err(unreachable_because(&place, &error)
+                .unwrap_or_else(|| ClientError::Lost { place: place.to_string() })),
+            Err(_) => Err(no_answer(&place)),
         }
     }
 
@@ -112,8 +124,8 @@ impl Api {
     }
 
     /// Where the registry listens.
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The objects of a kind; with a name only the one that it means.
@@ -150,6 +162,17 @@ impl Api {
         Ok(self.in_time(client.create(request)).await?.token)
     }
 
+    /// Calls about the tokens of clients.
+    pub(crate) async fn access<T, Call>(
+        &self,
+        call: impl FnOnce(AccessClient<Calls>) -> Call,
+    ) -> Result<T, ClientError>
+    where
+        Call: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.in_time(call(AccessClient::new(self.channel.clone()))).await
+    }
+
     /// Follows the objects that `names` mean, or all of the kind if there are none, until the receiver is dropped.
     pub(crate) fn follow(&self, kind: Kind, names: Vec<String>) -> News {
         let (news, receiver) = mpsc::channel(1);
@@ -159,7 +182,7 @@ impl Api {
     }
 
     pub(crate) fn lost(&self) -> ClientError {
-        ClientError::Lost { socket: self.socket.clone() }
+        ClientError::Lost { place: self.place.to_string() }
     }
 
     /// What happened lately, and with `follow` what happens.
@@ -178,7 +201,7 @@ impl Api {
         Ok(next.map(|event| wire::Event { text: plain(&event.text), ..event }))
     }
 
-    fn viewer(&self) -> ViewClient<Channel> {
+    fn viewer(&self) -> ViewClient<Calls> {
         ViewClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_LIMIT_BYTES)
     }
 
@@ -189,19 +212,14 @@ impl Api {
         match tokio::time::timeout(DEADLINE, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.explain(&status)),
-            Err(_) => {
-                let waited_s = DEADLINE.as_secs();
-                Err(ClientError::NoAnswer { socket: self.socket.clone(), waited_s })
-            }
+            Err(_) => Err(no_answer(&self.place)),
         }
     }
 
     /// Tells a registry that says no from one that is not there.
     fn explain(&self, status: &Status) -> ClientError {
-        if let Some(cause) = io_cause(status)
-            && cause.kind() != io::ErrorKind::BrokenPipe
-        {
-            return ClientError::Unreachable { socket: self.socket.clone(), cause };
+        if let Some(error) = unreachable_because(&self.place, status) {
+            return error;
         }
         // Only a status that was made on this side, not received, has a source.
         if status.source().is_some() {
@@ -265,20 +283,76 @@ fn list_request(kind: Kind, name: &str) -> wire::ListRequest {
     wire::ListRequest { protocol: PROTOCOL, kind: kind.name().to_owned(), name: name.to_owned() }
 }
 
-/// The I/O error at the bottom of a failure, if there is one.
-fn io_cause(error: &(dyn Error + 'static)) -> Option<io::Error> {
+type Connecting = Pin<Box<dyn Future<Output = Result<Channel, tonic::transport::Error>> + Send>>;
+
+async fn to_socket(path: PathBuf) -> Result<Channel, tonic::transport::Error> {
+    let connector = tower::service_fn(move |_: Uri| {
+        let path = path.clone();
+        async move { UnixStream::connect(path).await.map(TokioIo::new) }
+    });
+    // The name is never looked up: the connector alone decides where to go.
+    Endpoint::from_static("http://hotbay").connect_with_connector(connector).await
+}
+
+async fn to_other_machine(
+    address: String,
+    dial: PinnedDial,
+) -> Result<Channel, tonic::transport::Error> {
+    let connector = tower::service_fn(move |_: Uri| {
+        let (address, dial) = (address.clone(), dial.clone());
+        async move { dial.dial(&address).await }
+    });
+    Endpoint::from_static("http://hotbay")
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true)
+        .connect_with_connector(connector)
+        .await
+}
+
+fn no_answer(place: &Place) -> ClientError {
+    ClientError::NoAnswer { place: place.to_string(), waited_s: DEADLINE.as_secs() }
+}
+
+/// Why there is no connection, if that is what is at the bottom of a failure.
+fn unreachable_because(place: &Place, error: &(dyn Error + 'static)) -> Option<ClientError> {
+    let place = place.to_string();
+    match find_cause::<PinnedDialError>(error) {
+        Some(PinnedDialError::OtherAuthority) => {
+            return Some(ClientError::OtherAuthority { place });
+        }
+        Some(PinnedDialError::Expired | PinnedDialError::NotYetValid) => {
+            return Some(ClientError::CertificateTime { place });
+        }
+        Some(PinnedDialError::Tls(cause)) if cause.get_ref().is_some() => {
+            return Some(ClientError::NoTls { place, why: cause.to_string() });
+        }
+        Some(PinnedDialError::Tls(_) | PinnedDialError::Connect(_)) | None => {}
+    }
+    let cause = io_cause(error).filter(|cause| cause.kind() != io::ErrorKind::BrokenPipe)?;
+    Some(ClientError::Unreachable { place, cause })
+}
+
+/// The first error of a kind, from the top of a failure down.
+fn find_cause<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref::<io::Error>() {
-            // The error itself cannot be taken out of the chain.
-            return Some(match found.raw_os_error() {
-                Some(number) => io::Error::from_raw_os_error(number),
-                None => io::Error::new(found.kind(), found.to_string()),
-            });
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         cause = error.source();
     }
     None
+}
+
+/// The I/O error at the bottom of a failure, if there is one.
+fn io_cause(error: &(dyn Error + 'static)) -> Option<io::Error> {
+    let found = find_cause::<io::Error>(error)?;
+    // The error itself cannot be taken out of the chain.
+    Some(match found.raw_os_error() {
+        Some(number) => io::Error::from_raw_os_error(number),
+        None => io::Error::new(found.kind(), found.to_string()),
+    })
 }
 
 fn plain_result(result: wire::ActionResult) -> wire::ActionResult {

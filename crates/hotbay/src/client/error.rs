@@ -3,7 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use hotbay_api::client_token::NotAClientToken;
+use hotbay_api::token::{NotAnAddress, check_address};
 use hotbay_host::RuntimeDirError;
+use hotbay_node::TlsError;
 use thiserror::Error;
 
 use super::exit::Exit;
@@ -11,12 +14,40 @@ use super::exit::Exit;
 /// Why a command ends without a result.
 #[derive(Debug, Error)]
 pub(crate) enum ClientError {
-    #[error("no registry answers at {}: {}", socket.display(), why_unreachable(cause))]
-    Unreachable { socket: PathBuf, cause: io::Error },
-    #[error("the registry at {} does not answer (waited {waited_s} s)", socket.display())]
-    NoAnswer { socket: PathBuf, waited_s: u64 },
-    #[error("the connection to the registry at {} was lost", socket.display())]
-    Lost { socket: PathBuf },
+    #[error("no registry answers at {place}: {}", why_unreachable(cause))]
+    Unreachable { place: String, cause: io::Error },
+    #[error("the registry at {place} does not answer (waited {waited_s} s)")]
+    NoAnswer { place: String, waited_s: u64 },
+    #[error("the connection to the registry at {place} was lost")]
+    Lost { place: String },
+    #[error("--api {given:?}: a registry on another machine is https://HOST:PORT")]
+    Scheme { given: String },
+    #[error("--api: {why}")]
+    Address { why: NotAnAddress },
+    #[error("the registry at https://{address} wants a token, and there is none")]
+    NoToken { address: String },
+    #[error("the token in {from} cannot be used: {why}")]
+    BadToken { from: String, why: NotAClientToken },
+    #[error("cannot read the token file {}", path.display())]
+    TokenFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("others can read the token file {} (mode {mode:03o}); it is not used", path.display())]
+    OpenTokenFile { path: PathBuf, mode: u32 },
+    #[error(
+        "who answers at {place} is not the registry that made this token; the token was not sent"
+    )]
+    OtherAuthority { place: String },
+    #[error(
+        "the certificate of the registry at {place} has expired, or is not valid yet; the token was not sent"
+    )]
+    CertificateTime { place: String },
+    #[error("who answers at {place} does not speak TLS 1.3 as a registry does: {why}")]
+    NoTls { place: String, why: String },
+    #[error("cannot set TLS up")]
+    Tls(#[source] TlsError),
     /// The registry turned the call down, in its own words.
     #[error("{message}")]
     TurnedDown { exit: Exit, message: String },
@@ -43,8 +74,19 @@ impl ClientError {
         match self {
             Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Lost { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
-            Self::TooManyNames { .. } | Self::NotConfirmed { .. } => Exit::Usage,
-            Self::Answer(_)
+            Self::TooManyNames { .. }
+            | Self::NotConfirmed { .. }
+            | Self::Scheme { .. }
+            | Self::Address { .. } => Exit::Usage,
+            Self::NoToken { .. }
+            | Self::BadToken { .. }
+            | Self::TokenFile { .. }
+            | Self::OpenTokenFile { .. }
+            | Self::OtherAuthority { .. }
+            | Self::CertificateTime { .. } => Exit::Refused,
+            Self::NoTls { .. }
+            | Self::Tls(_)
+            | Self::Answer(_)
             | Self::AnswerCount { .. }
             | Self::Yaml(_)
             | Self::RuntimeDir(_)
@@ -64,6 +106,13 @@ impl ClientError {
             Self::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
                 &["run it as root, or as the user that the registry runs as"]
             }
+            Self::Unreachable { place, .. } if place.starts_with("https://") => &[
+                "see that it runs there and listens:  hotbay up --listen HOST:PORT",
+                "or say where it listens:             --api https://HOST:PORT, or HOTBAY_API",
+            ],
+            Self::Unreachable { place, .. } if check_address(place).is_ok() => {
+                return vec![format!("for a registry on another machine:  --api https://{place}")];
+            }
             Self::Unreachable { .. } => &[
                 "start one:                hotbay demo, or hotbay up",
                 "or say where it listens:  --api PATH, or HOTBAY_API in the environment",
@@ -72,6 +121,25 @@ impl ClientError {
             Self::NoAnswer { .. } | Self::Lost { .. } => {
                 &["whether it took the request is not known; asking again is safe"]
             }
+            Self::NoToken { .. } => &[
+                "make one, on its machine:  hotbay token create --client NAME --may read",
+                "then, here:                HOTBAY_TOKEN in the environment, or --token-file FILE",
+            ],
+            Self::BadToken { .. } => &[
+                "copy it once more, as a whole, or make another on the registry's machine:",
+                "hotbay token create --client NAME --may read",
+            ],
+            Self::OpenTokenFile { path, .. } => {
+                return vec![format!("close it to others:  chmod 600 {}", path.display())];
+            }
+            Self::OtherAuthority { .. } => &[
+                "check the address; if the registry was set up anew, make another token on its machine:",
+                "hotbay token create --client NAME --may read",
+            ],
+            Self::CertificateTime { .. } => &[
+                "compare the clocks of both machines; the registry renews its certificate by itself",
+            ],
+            Self::NoTls { .. } => &["check the address: --listen HOST:PORT of the registry"],
             Self::RuntimeDir(_) => {
                 &["say where it is:  --api PATH, or HOTBAY_API in the environment"]
             }
@@ -87,6 +155,10 @@ impl ClientError {
             Self::TurnedDown { .. }
             | Self::Yaml(_)
             | Self::TooManyNames { .. }
+            | Self::Scheme { .. }
+            | Self::Address { .. }
+            | Self::TokenFile { .. }
+            | Self::Tls(_)
             | Self::Output(_)
             | Self::Start(_) => &[],
         };

@@ -13,7 +13,7 @@ use hotbay_core::cms::Code;
 /// | 2 | wrong usage: an option or a name that cannot be understood |
 /// | 3 | not yet: under way, timed out, or the registry cannot be reached; try again |
 /// | 4 | there is no such drive or host |
-/// | 5 | refused: not in this state |
+/// | 5 | refused: not in this state, or not with this token |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Done,
@@ -54,6 +54,9 @@ impl Exit {
             tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => Self::TryAgain,
             tonic::Code::NotFound => Self::NotFound,
             tonic::Code::InvalidArgument => Self::Usage,
+            tonic::Code::Unauthenticated
+            | tonic::Code::PermissionDenied
+            | tonic::Code::AlreadyExists => Self::Refused,
             _ => Self::Failed,
         }
     }
@@ -87,7 +90,13 @@ mod tests {
         assert_eq!(Exit::of_status(tonic::Code::DeadlineExceeded).code(), 3);
         assert_eq!(Exit::of_status(tonic::Code::NotFound).code(), 4);
         assert_eq!(Exit::of_status(tonic::Code::InvalidArgument).code(), 2);
-        assert_eq!(Exit::of_status(tonic::Code::PermissionDenied).code(), 1);
+        assert_eq!(Exit::of_status(tonic::Code::Internal).code(), 1);
+    }
+
+    #[test]
+    fn whoever_may_not_is_refused() {
+        assert_eq!(Exit::of_status(tonic::Code::Unauthenticated).code(), 5);
+        assert_eq!(Exit::of_status(tonic::Code::PermissionDenied).code(), 5);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
-//! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
+//! - [`place`] is where the registry is, [`api`] the connection, [`error`] why it does not work, [`exit`] what a script
+//!   sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
 
 mod act;
@@ -13,33 +14,35 @@ mod describe;
 mod error;
 mod events;
 mod exit;
-mod get;
+pub(crate) mod get;
 mod nearest;
+pub(crate) mod place;
 mod repair;
 mod rows;
 mod screen;
 mod status;
 mod suggest;
-mod table;
+pub(crate) mod table;
 mod wait;
-mod words;
+pub(crate) mod words;
 
 pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
 pub(crate) use screen::Screen;
 
-use crate::cli::{ClientCommand, DriveCommand, HostCommand, RegistryCommand};
+use crate::cli::{ApiArgs, ClientCommand, DriveCommand, HostCommand, RegistryCommand};
 use act::{Asked, Verb};
 use api::Api;
+use place::Place;
 
-/// Runs one command against the registry at `api`, or where one is found.
-pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, ClientError> {
+/// Runs one command against the registry that was named, or where one is found.
+pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(ClientError::Start)?;
     runtime.block_on(async {
-        let api = Api::connect(api::socket(api)?).await?;
+        let api = Api::connect(Place::find(api)?).await?;
         let mut screen = Screen::new();
         match command {
             ClientCommand::Get(args) => get::run(&api, &mut screen, args).await,

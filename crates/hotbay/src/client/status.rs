@@ -13,7 +13,7 @@ use super::{rows, words};
 pub(crate) async fn run(api: &Api, screen: &mut Screen) -> Result<Exit, ClientError> {
     let nodes: Vec<StorageNode> = api.objects(Kind::StorageNode, "").await?;
     let drives: Vec<Drive> = api.objects(Kind::Drive, "").await?;
-    screen.line(&format!("registry  answers at {}", api.socket().display()))?;
+    screen.line(&format!("registry  answers at {}", api.place()))?;
     let here = nodes.iter().filter(|node| node.status.ready).count();
     screen.line(&format!("nodes     {here} of {} ready", nodes.len()))?;
     screen.line(&format!("drives    {}", in_states(&drives)))?;

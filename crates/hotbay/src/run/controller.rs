@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_registry::{RedbStore, Registry, Surroundings};
@@ -14,6 +14,7 @@ use tokio::net::UnixListener;
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
+use super::listen::{self, Listen};
 use super::{descriptors, door, logging, stop};
 
 #[derive(Debug, Args)]
@@ -21,9 +22,9 @@ pub(crate) struct ControllerArgs {
     /// Where the registry's store is
     #[arg(long)]
     data_dir: PathBuf,
-    /// The Unix socket to listen on
-    #[arg(long)]
-    listen: PathBuf,
+    /// A Unix socket to listen on, or HOST:PORT for clients on other machines, over TLS; may be repeated
+    #[arg(long, value_name = "PATH|HOST:PORT", required = true)]
+    listen: Vec<Listen>,
     /// Where to listen for agents on other machines, over TLS; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     listen_agents: Vec<String>,
@@ -46,7 +47,11 @@ pub(crate) fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
-    let ControllerArgs { data_dir, listen: api, listen_agents, http } = args;
+    let ControllerArgs { data_dir, listen: places, listen_agents, http } = args;
+    let (sockets, addresses) = listen::sorted(places);
+    if sockets.is_empty() {
+        bail!("a Unix socket to listen on is needed as well: --listen PATH");
+    }
     // The store's lock comes first: whoever has it may take the socket.
     let store = RedbStore::open(&data_dir)?;
     let surroundings = Surroundings {
@@ -56,8 +61,8 @@ async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         checkpoint,
     };
     let (registry, ended) = Registry::start(store, surroundings)?;
-    let door = door::open(&data_dir, listen_agents).await?;
-    let listener = listen(&api)?;
+    let doors = door::open(&data_dir, listen_agents, addresses).await?;
+    let listeners = sockets.iter().map(|path| listen(path)).collect::<Result<_, _>>()?;
     if let Some(http) = http {
         // Ends with this process: whatever was answered is durable.
         tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?));
@@ -65,9 +70,9 @@ async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.
     std::io::stdout().flush().unwrap_or_default();
-    tracing::info!(api = %api.display(), "the registry is ready");
-    let serving =
-        hotbay_control::serve_with_door(registry, listener, door, fresh, stop::told_to_stop());
+    tracing::info!(api = %sockets[0].display(), "the registry is ready");
+    let stop = stop::told_to_stop();
+    let serving = hotbay_control::serve_with_doors(registry, listeners, doors, fresh, stop);
     let code = tokio::select! {
         served = serving => {
             served?;

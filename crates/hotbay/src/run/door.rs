@@ -1,10 +1,10 @@
-//! The registry's door for agents on other machines, if one was asked for; the controller calls it.
+//! The registry's doors for other machines, if they were asked for; the controller calls it.
 
 use std::path::Path;
 use std::time::Duration;
 
 use hotbay_api::token::check_address;
-use hotbay_control::{Door, DoorOptions};
+use hotbay_control::{DoorOptions, Doors};
 
 use super::controller::wall_ms;
 
@@ -13,27 +13,32 @@ const NODE_LIFE: Duration = Duration::from_secs(30 * 24 * 3_600);
 /// The same for the registry's own.
 const REGISTRY_LIFE: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// Listens on the addresses; without any there is no door.
-pub(super) async fn open(data_dir: &Path, addresses: Vec<String>) -> anyhow::Result<Option<Door>> {
-    if addresses.is_empty() {
-        return Ok(None);
-    }
-    for address in &addresses {
+/// Listens on the addresses; without any there are no doors.
+pub(super) async fn open(
+    data_dir: &Path,
+    agents: Vec<String>,
+    clients: Vec<String>,
+) -> anyhow::Result<Doors> {
+    for address in agents.iter().chain(&clients) {
         check_address(address)?;
     }
     let life = short_life();
-    let door = Door::open(DoorOptions {
-        addresses,
+    let doors = Doors::open(DoorOptions {
+        agents,
+        clients,
         tls_dir: data_dir.join("tls"),
         node_life: life.unwrap_or(NODE_LIFE),
         registry_life: life.unwrap_or(REGISTRY_LIFE),
         wall_ms,
     })
     .await?;
-    for address in door.addresses() {
+    for address in doors.agent_addresses() {
         tracing::info!(%address, "listening for agents on other machines");
     }
-    Ok(Some(door))
+    for address in doors.client_addresses() {
+        tracing::info!(%address, "listening for clients on other machines");
+    }
+    Ok(doors)
 }
 
 /// A life in seconds that tests choose, so that they see a renewal. Only in builds with debug assertions.

@@ -6,6 +6,7 @@ mod demo;
 mod demo_folder;
 mod descriptors;
 mod door;
+mod listen;
 mod logging;
 mod loops;
 mod node;

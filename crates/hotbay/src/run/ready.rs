@@ -7,6 +7,7 @@ use anyhow::Context;
 use hotbay_api::kinds::StorageNode;
 
 use crate::client::api::{Api, Kind};
+use crate::client::place::Place;
 
 /// Calls `show` for each of the nodes as it gets ready, and ends when all are.
 pub(super) async fn nodes(
@@ -15,7 +16,8 @@ pub(super) async fn nodes(
     show: impl Fn(&StorageNode),
 ) -> anyhow::Result<()> {
     let mut waiting: BTreeSet<_> = names.iter().cloned().collect();
-    let mut news = Api::connect(api.to_owned()).await?.follow(Kind::StorageNode, Vec::new());
+    let mut news =
+        Api::connect(Place::Socket(api.to_owned())).await?.follow(Kind::StorageNode, Vec::new());
     while !waiting.is_empty() {
         // A registry that is away for a moment comes back.
         let Ok(objects) = news.recv().await.context("the registry stopped")? else { continue };

@@ -11,6 +11,7 @@ use hotbay_host::RuntimeDir;
 use hotbay_node::Place;
 use tokio::sync::mpsc;
 
+use super::listen::{self, Listen};
 use super::supervise::{Happened, Part, Supervisor};
 use super::{demo, ready, stop};
 
@@ -19,7 +20,8 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   hotbay up                                        this machine, all its drives, none in operation
-  hotbay up --data-dir /srv/hotbay --drives '/dev/nvme*n1'";
+  hotbay up --data-dir /srv/hotbay --drives '/dev/nvme*n1'
+  hotbay up --listen 192.0.2.7:7444                also for clients on other machines: hotbay token create --client";
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -33,10 +35,11 @@ pub(crate) struct UpArgs {
     /// The name of this node [default: the machine's host name]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
-    /// The Unix socket to listen on; http.sock beside it has the same API as HTTP and JSON [default: api.sock in
-    /// /run/hotbay, or in the user's runtime directory]
-    #[arg(long, value_name = "PATH")]
-    listen: Option<PathBuf>,
+    /// Where to listen; may be repeated. PATH: a Unix socket; http.sock beside the first has the same API as HTTP and
+    /// JSON [default: api.sock in /run/hotbay, or in the user's runtime directory]. HOST:PORT: also for clients on
+    /// other machines, gRPC and HTTP, over TLS and with a token; nowhere if left out
+    #[arg(long, value_name = "PATH|HOST:PORT")]
+    listen: Vec<Listen>,
     /// Where to listen for agents on other machines, over TLS; may be repeated. Nowhere if left out
     #[arg(long, value_name = "HOST:PORT")]
     listen_agents: Vec<String>,
@@ -46,10 +49,10 @@ pub(crate) fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
     let UpArgs { data_dir, drives, name, listen, listen_agents } = args;
     let data_dir = data_dir.map_or_else(default_data_dir, Ok)?;
     let name = name.map_or_else(host_name, Ok)?;
-    let api = match listen {
-        Some(api) => api,
-        None => RuntimeDir::of_this_user()?.path().join("api.sock"),
-    };
+    let mut listen = listen;
+    if !listen.iter().any(|place| matches!(place, Listen::Socket(_))) {
+        listen.push(Listen::Socket(RuntimeDir::of_this_user()?.path().join("api.sock")));
+    }
     for text in &drives {
         let place: Place = text.parse()?;
         hotbay_host::scan::list(&hotbay_host::scan::Selection::Patterns(vec![place.pattern]))
@@ -58,27 +61,29 @@ pub(crate) fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&data_dir)
         .with_context(|| format!("cannot use {} as the data directory", data_dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(&data_dir, &name, &api, &listen_agents, &drives))
+    runtime.block_on(run(&data_dir, &name, listen, &listen_agents, &drives))
 }
 
 async fn run(
     data_dir: &std::path::Path,
     name: &NodeName,
-    api: &std::path::Path,
+    listen: Vec<Listen>,
     listen_agents: &[String],
     drives: &[String],
 ) -> anyhow::Result<ExitCode> {
     println!("Hotbay on {name}, everything under {}", data_dir.display());
+    let places: Vec<_> = listen.iter().map(Listen::argument).collect();
+    let (sockets, clients) = listen::sorted(listen);
+    let api = sockets[0].as_path();
     let (mut supervisor, mut happened) = Supervisor::new();
     let mut arguments = vec![
         "controller".into(),
         "--data-dir".into(),
         data_dir.join("registry").into(),
-        "--listen".into(),
-        api.into(),
         "--http".into(),
         api.with_file_name("http.sock").into(),
     ];
+    arguments.extend(places);
     arguments
         .extend(listen_agents.iter().map(|address| format!("--listen-agents={address}").into()));
     supervisor.start(Part { name: "registry".to_owned(), arguments, log: None });
@@ -86,6 +91,9 @@ async fn run(
     println!("  {:<11} ready   unix:{}", "registry", api.display());
     for address in listen_agents {
         println!("  {:<11} agents  {address}", "");
+    }
+    for address in clients {
+        println!("  {:<11} clients https://{address}", "");
     }
     let mut arguments = vec![
         "node".into(),

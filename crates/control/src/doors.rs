@@ -1,0 +1,180 @@
+//! What listens on TCP, if anything does: the door for agents and the one for clients, over one authority and with one
+//! certificate of the registry, which is renewed while they are open. The program opens them and hands them to
+//! [`crate::serve_with_doors`].
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rcgen::SanType;
+use thiserror::Error;
+use tokio::net::TcpListener;
+
+use crate::clients::file::FileError;
+use crate::clients::{self, ClientDoor};
+use crate::door::authority::Authority;
+use crate::door::identity::{Identity, keep_fresh};
+use crate::door::{self, AuthorityError, Door, Office};
+
+/// Where the doors are, and how long what is handed out there is good for.
+#[derive(Debug, Clone)]
+pub struct DoorOptions {
+    /// For agents: HOST:PORT each.
+    pub agents: Vec<String>,
+    /// For people and programs: HOST:PORT each.
+    pub clients: Vec<String>,
+    /// Where the authority and the tokens of clients are kept.
+    pub tls_dir: PathBuf,
+    /// The life of a node's certificate; a connection lasts no longer either.
+    pub node_life: Duration,
+    /// The life of the registry's own certificate.
+    pub registry_life: Duration,
+    /// Unix time.
+    pub wall_ms: fn() -> u64,
+}
+
+/// Why the doors stay shut.
+#[derive(Debug, Error)]
+pub enum DoorError {
+    #[error("cannot listen for {whom} on {address}")]
+    Listen {
+        whom: &'static str,
+        address: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    #[error(transparent)]
+    Tokens(#[from] FileError),
+    #[error("cannot set TLS up")]
+    Tls(#[source] rustls::Error),
+    #[error("cannot verify certificates")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+}
+
+/// The open doors. Nobody is served before [`crate::serve_with_doors`] has them.
+#[derive(Default)]
+pub struct Doors {
+    pub(crate) agents: Option<Door>,
+    pub(crate) clients: Option<ClientDoor>,
+    pub(crate) renewal: Option<Renewal>,
+}
+
+/// What it takes to exchange the registry's certificate in time.
+pub(crate) struct Renewal {
+    identity: Arc<Identity>,
+    authority: Arc<Authority>,
+    names: Vec<SanType>,
+    life: Duration,
+    wall_ms: fn() -> u64,
+}
+
+impl Renewal {
+    /// Never ends.
+    pub(crate) async fn run(self) {
+        let Self { identity, authority, names, life, wall_ms } = self;
+        keep_fresh(identity, authority, names, life, wall_ms).await;
+    }
+}
+
+impl std::fmt::Debug for Doors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Doors")
+            .field("agents", &self.agent_addresses())
+            .field("clients", &self.client_addresses())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Doors {
+    /// Listens, and makes the authority if there is none yet. Without any address nothing is done at all.
+    pub async fn open(options: DoorOptions) -> Result<Self, DoorError> {
+        let DoorOptions { agents, clients, tls_dir, node_life, registry_life, wall_ms } = options;
+        if agents.is_empty() && clients.is_empty() {
+            return Ok(Self::default());
+        }
+        let for_agents = listen("agents", &agents).await?;
+        let for_clients = listen("clients", &clients).await?;
+        let authority = Arc::new(Authority::load_or_make(&tls_dir)?);
+        let bound = for_agents.iter().chain(&for_clients).map(|(_, address)| address.ip());
+        let names = names(bound, &clients);
+        let first = authority.certify_registry(&names, wall_ms(), registry_life)?;
+        let identity = Arc::new(Identity::new(first));
+        let agents = if agents.is_empty() {
+            None
+        } else {
+            let (listeners, addresses) = for_agents.into_iter().unzip();
+            let (authority, tokens) = (Arc::clone(&authority), Mutex::default());
+            let config = door::server_config(&authority, Arc::clone(&identity))?;
+            let office = Office { authority, tokens, addresses, node_life, wall_ms };
+            Some(Door { office: Arc::new(office), listeners, config })
+        };
+        let clients = if clients.is_empty() {
+            None
+        } else {
+            let config = clients::server_config(Arc::clone(&identity))?;
+            Some(ClientDoor::open(for_clients, clients, config, &authority, &tls_dir, wall_ms)?)
+        };
+        let renewal = Some(Renewal { identity, authority, names, life: registry_life, wall_ms });
+        Ok(Self { agents, clients, renewal })
+    }
+
+    /// Where agents are listened for.
+    pub fn agent_addresses(&self) -> &[SocketAddr] {
+        self.agents.as_ref().map_or(&[], |door| &door.office.addresses)
+    }
+
+    /// Where people and programs are listened for.
+    pub fn client_addresses(&self) -> &[SocketAddr] {
+        self.clients.as_ref().map_or(&[], |door| &door.addresses)
+    }
+}
+
+async fn listen(
+    whom: &'static str,
+    addresses: &[String],
+) -> Result<Vec<(TcpListener, SocketAddr)>, DoorError> {
+    let mut listeners = Vec::new();
+    for address in addresses {
+        let failed = |source| DoorError::Listen { whom, address: address.clone(), source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        listeners.push((listener, bound));
+    }
+    Ok(listeners)
+}
+
+/// What a client that compares names, as curl does, may find in the certificate: each address that is listened on, and
+/// each name that was given for one.
+fn names(bound: impl Iterator<Item = IpAddr>, given: &[String]) -> Vec<SanType> {
+    let addresses = bound.filter(|ip| !ip.is_unspecified()).map(SanType::IpAddress);
+    let hosts = given.iter().filter_map(|address| Some(address.rsplit_once(':')?.0));
+    let hosts = hosts.filter(|host| !host.starts_with('[') && host.parse::<IpAddr>().is_err());
+    let hosts = hosts.filter_map(|host| Some(SanType::DnsName(host.try_into().ok()?)));
+    let mut names: Vec<_> = Vec::new();
+    for name in addresses.chain(hosts) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_certificate_names_what_is_listened_on() {
+        let bound = [[127, 0, 0, 1].into(), [0, 0, 0, 0].into(), [127, 0, 0, 1].into()];
+        let given = ["localhost:7444", "0.0.0.0:7444", "[::1]:7444"].map(str::to_owned);
+        let expected = [
+            SanType::IpAddress([127, 0, 0, 1].into()),
+            SanType::DnsName("localhost".try_into().unwrap()),
+        ];
+        assert_eq!(names(bound.into_iter(), &given), expected);
+    }
+}
