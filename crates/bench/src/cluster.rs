@@ -82,7 +82,7 @@ pub(crate) fn in_operation(nodes: usize) -> (Cluster, Vec<DriveId>) {
         let session = SessionNumber::from_number(node as u64 + 1);
         let (registration, fresh) = (registration(node), fresh(node));
         drives.extend(fresh.drives.iter().copied());
-        apply(&mut cluster, Event::Register { session, registration, fresh });
+        apply(&mut cluster, Event::Register { session, certificate: None, registration, fresh });
         let action =
             Action::AddHost { host: node_name(node), with_removed: false, returned: false };
         let effects = apply(&mut cluster, act(action));

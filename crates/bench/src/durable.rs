@@ -87,7 +87,7 @@ async fn measure(callers: usize, longer: Duration) -> anyhow::Result<(f64, f64)>
     for node in 0..NODES {
         let (outbox, told) = mpsc::channel::<ToAgent>(100_000);
         let session = registry.accept(outbox).await?;
-        registry.register(session, registration(node), fresh(node)).await?;
+        registry.register(session, None, registration(node), fresh(node)).await?;
         outboxes.push(told);
     }
     let before = commits.load(std::sync::atomic::Ordering::Relaxed);

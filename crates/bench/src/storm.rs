@@ -52,7 +52,7 @@ async fn storm() -> anyhow::Result<f64> {
 async fn agent(registry: Registry, node: usize) -> anyhow::Result<()> {
     let (outbox, mut told) = mpsc::channel(1_024);
     let session = registry.accept(outbox).await?;
-    registry.register(session, registration(node), fresh(node)).await?;
+    registry.register(session, None, registration(node), fresh(node)).await?;
     let action = Action::AddHost { host: node_name(node), with_removed: false, returned: false };
     registry.act(vec![action], String::new(), false).await?;
     let mut left = DRIVES_PER_NODE;

@@ -106,7 +106,10 @@ fn client_calls(registry: &Registry, doors: &Doors, fresh: fn() -> u128) -> Rout
     Routes::new(cms)
         .add_service(repair)
         .add_service(view)
-        .add_service(TokensServer::new(door::join::TokenMaker { office }))
+        .add_service(TokensServer::new(door::join::TokenMaker {
+            office,
+            registry: registry.clone(),
+        }))
         .add_service(AccessServer::new(clients::access::AccessCalls { desk }))
 }
 
@@ -122,7 +125,8 @@ async fn serve_agents(
     door: door::Door,
     fresh: fn() -> u128,
 ) -> Result<(), tonic::transport::Error> {
-    let registrar = door::join::Registrar { office: door.office.clone() };
+    let registrar =
+        door::join::Registrar { office: door.office.clone(), registry: registry.clone() };
     let joining =
         JoiningServer::new(registrar).max_decoding_message_size(door::join::REQUEST_LIMIT_BYTES);
     let (streams, _tasks) = door.receive();

@@ -1,7 +1,7 @@
 //! Who is at the other end. Of the Unix socket: the kernel says, the peer cannot choose. Of a connection from another
 //! machine: an agent's certificate says, and of a client the guard has found out ([`crate::clients`]).
 
-use hotbay_core::ids::NodeName;
+use hotbay_core::ids::{CertificateNumber, NodeName};
 use tokio::net::unix::UCred;
 use tonic::transport::server::UdsConnectInfo;
 use tonic::{Request, Status};
@@ -16,12 +16,15 @@ pub(crate) struct AdmittedAgent {
     pub(crate) who: String,
     /// The only node that it may speak for; None on the Unix socket, where every caller may be any.
     pub(crate) speaks_for: Option<NodeName>,
+    /// Of the certificate that it showed; None on the Unix socket.
+    pub(crate) certificate: Option<CertificateNumber>,
 }
 
 /// Lets an agent through: on the Unix socket as [`admit`] does, from another machine with a certificate.
 pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Status> {
     let Some(peer) = request.extensions().get::<AgentPeer>() else {
-        return Ok(AdmittedAgent { who: admit(request)?.who, speaks_for: None });
+        let who = admit(request)?.who;
+        return Ok(AdmittedAgent { who, speaks_for: None, certificate: None });
     };
     let AgentPeer { address, certified } = peer;
     let Some(certified) = certified else {
@@ -30,7 +33,11 @@ pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Stat
         return Err(Status::unauthenticated(words));
     };
     let node = certified.node.clone();
-    Ok(AdmittedAgent { who: format!("{node} ({address})"), speaks_for: Some(node) })
+    Ok(AdmittedAgent {
+        who: format!("{node} ({address})"),
+        speaks_for: Some(node),
+        certificate: Some(certified.number),
+    })
 }
 
 /// Lets through whom the guard of the clients' door has let in, and on the Unix socket root and the controller's own

@@ -140,7 +140,9 @@ impl Session {
                 message: "a newer session of this node is registered".to_owned(),
             }),
             Err(
-                error @ (CallError::Refused(Refused::Registration(_))
+                error @ (CallError::Refused(
+                    Refused::Registration(_) | Refused::CertificateRevoked { .. },
+                )
                 | CallError::StoreFailing { .. }),
             ) => {
                 Err(End::Refused { reason: reason(&error).to_owned(), message: error.to_string() })
@@ -168,7 +170,8 @@ impl Session {
         match message {
             FromAgent::Register(registration) => {
                 let fresh = self.fresh_ids(&registration);
-                self.registry.register(self.number, registration, fresh).await
+                let certificate = self.agent.certificate;
+                self.registry.register(self.number, certificate, registration, fresh).await
             }
             FromAgent::Heartbeat => Ok(()),
             FromAgent::Report { number, devices } => {
@@ -207,6 +210,7 @@ fn reason(error: &CallError) -> &'static str {
             RegistrationRefused::DuplicateNode { .. } => "DuplicateNode",
             RegistrationRefused::ForeignCluster { .. } => "ForeignCluster",
         },
+        CallError::Refused(Refused::CertificateRevoked { .. }) => "CertificateRevoked",
         CallError::Refused(_) => "OldSession",
         CallError::StoreFailing { .. } | CallError::Stopped => "Unavailable",
     }

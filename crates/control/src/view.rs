@@ -9,7 +9,7 @@ use hotbay_api::kinds::{
     StorageNode, StorageNodeStatus,
 };
 use hotbay_core::cluster::{self, About, Cluster};
-use hotbay_core::cms::Target;
+use hotbay_core::cms::{Reason, Target};
 use hotbay_core::message::RecordHealth;
 use hotbay_registry::{EventLog, Recorded, Registry};
 use tokio::sync::mpsc;
@@ -266,6 +266,10 @@ fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
                 known.rewound.len()
             ),
         });
+    }
+    if cluster.shows_revoked_certificate(known.record.id) {
+        let message = Reason::CertificateRevoked.to_string();
+        conditions.push(Condition { kind: "CertificateRevoked".to_owned(), message });
     }
     if let Some(RecordHealth::Damaged { why }) = &known.agent_record {
         let message = format!("the agent found its record damaged: {why}");

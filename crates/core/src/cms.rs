@@ -138,6 +138,8 @@ pub enum Reason {
     RemovedOnItsOwn,
     /// The host was given up, and nobody has said yet that it is back.
     Purged,
+    /// The host was purged, and its agent still shows a certificate from before.
+    CertificateRevoked,
     /// The host's agent is there, so the host is not gone.
     AgentRegistered,
     /// The host has no drive that could be added.
@@ -166,6 +168,9 @@ impl fmt::Display for Reason {
             Self::RemovedOnItsOwn => f.write_str("it was removed on its own; add it by itself"),
             Self::Purged => f.write_str(
                 "the host was purged; if its machine is back, say so:  hotbay host add HOST --returned",
+            ),
+            Self::CertificateRevoked => f.write_str(
+                "its certificate was revoked when it was purged; run `hotbay node --join` with a new token on it first",
             ),
             Self::AgentRegistered => f.write_str(
                 "its agent is registered, so the machine is not gone; remove the host instead",

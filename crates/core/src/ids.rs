@@ -116,6 +116,30 @@ impl SessionNumber {
     }
 }
 
+/// Numbers the certificates of nodes in the order in which they were issued, so that all up to one can be revoked.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, Default,
+)]
+pub struct CertificateNumber(u64);
+
+impl CertificateNumber {
+    /// The lowest number that a later certificate can have.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.checked_add(1).expect("fewer than 2^64 certificates"))
+    }
+
+    /// The number, for codecs.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// Reads a number back.
+    pub const fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// The name of a node, as people type it.
 ///
 /// The same alphabet as a DNS label (and so a Kubernetes object name): it appears in file names, lock names and

@@ -1,7 +1,7 @@
 //! The table of answers to Add and Remove, row by row: every request in every state, with everything that the agent may
 //! have said of the drive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hotbay_core::cluster::{
     Cluster, Contact, Difference, DriveRecord, Event, FreshIds, NodeRecord, Records, Refused,
@@ -11,7 +11,8 @@ use hotbay_core::cms::{Action, Code, Target};
 use hotbay_core::device::{Denied, DeviceKind, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{
-    ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId, VolumeId,
+    CertificateNumber, ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId,
+    VolumeId,
 };
 use hotbay_core::message::{
     Answer, AnswerResult, DriveReport, Obstacle, OrderRefused, RecordHealth, Registration,
@@ -187,17 +188,18 @@ fn a_drive_that_is_open_under_another_id_waits_for_a_person_and_is_then_closed()
         Cluster::lead(Rules::default(), Records::default(), CLUSTER, TermId::from_bits(7));
     let stamp = Stamp { term: cluster.term(), generation: Generation::from_number(1) };
     let seen = Ordered { goal: Goal::Attach, stamp };
-    let Event::Register { session, mut registration, fresh } =
+    let Event::Register { session, certificate, mut registration, fresh } =
         registers(MachineId::from_bits(5), seen, true, false)
     else {
         unreachable!()
     };
     let reports = std::mem::take(&mut registration.drives);
-    let first = Event::Register { session, registration: registration.clone(), fresh };
+    let first = Event::Register { session, certificate, registration: registration.clone(), fresh };
     cluster.apply(first, 0).unwrap();
     registration.drives = reports;
     let again = |session: u64| Event::Register {
         session: SessionNumber::from_number(session),
+        certificate,
         registration: registration.clone(),
         fresh: FreshIds { node: NODE, drives: vec![DriveId::from_bits(10)] },
     };
@@ -275,8 +277,18 @@ fn cluster(case: Case) -> Cluster {
         asked_by: String::new(),
     };
     let records = Records {
-        registry: Some(RegistryRecord { cluster: CLUSTER, terms: Vec::new() }),
-        nodes: vec![NodeRecord { id: NODE, name, machine, purged: false }],
+        registry: Some(RegistryRecord {
+            cluster: CLUSTER,
+            terms: Vec::new(),
+            newest_certificate: CertificateNumber::default(),
+        }),
+        nodes: vec![NodeRecord {
+            id: NODE,
+            name,
+            machine,
+            purged: false,
+            revoked: BTreeMap::new(),
+        }],
         drives: vec![record],
     };
     let term = TermId::from_bits(7);
@@ -325,5 +337,5 @@ fn registers(machine: MachineId, seen: Ordered, open: bool, denied: bool) -> Eve
         devices: vec![observed(denied)],
     };
     let fresh = FreshIds { node: NODE, drives: vec![DriveId::from_bits(9)] };
-    Event::Register { session: SESSION, registration, fresh }
+    Event::Register { session: SESSION, certificate: None, registration, fresh }
 }

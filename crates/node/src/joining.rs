@@ -53,9 +53,9 @@ pub enum JoinError {
     Tls(#[from] TlsError),
 }
 
-/// Joins, and keeps trying while the registry cannot be reached. Who is a member of that registry already, with a
-/// certificate that is still good, stays it and leaves the token unused. Whose certificate has expired stays a member
-/// all the same if the token does not help within a while: its drives do not wait for a person.
+/// Joins, and keeps trying while the registry cannot be reached. Who is a member of that registry already, by this very
+/// token and with a certificate that has not expired, stays it and leaves the token unused. Else a member joins again,
+/// and stays what it is if that does not work within a while: its drives do not wait for a person.
 pub async fn join(options: JoinOptions) -> Result<Member, JoinError> {
     let JoinOptions { data_dir, token, name, wall_ms, checkpoint } = options;
     let dir = MemberDir::open(&data_dir, checkpoint)?;
@@ -66,7 +66,8 @@ pub async fn join(options: JoinOptions) -> Result<Member, JoinError> {
                 return Err(JoinError::OtherNode { stored: membership.node, wanted });
             }
             let member = Member::new(dir.clone(), membership, &key, wall_ms);
-            if !member.has_expired() {
+            let used = member.membership().joined_with == fingerprint(&token);
+            if used && !member.has_expired() {
                 tracing::info!(node = %member.node(), "joined already; the token is not used");
                 return Ok(member);
             }
@@ -146,7 +147,14 @@ async fn ask(token: &JoinToken, request: JoinRequest) -> Result<Membership, Fail
     if pem_hash(&answer.authority_pem) != Some(token.authority) {
         return Err(Failed::ForGood(JoinError::OtherAuthority { address }));
     }
-    Membership::of(answer, &address).map_err(|error| Failed::ForGood(error.into()))
+    Membership::of(answer, &address, fingerprint(token))
+        .map_err(|error| Failed::ForGood(error.into()))
+}
+
+/// Tells tokens apart without keeping a secret.
+fn fingerprint(token: &JoinToken) -> String {
+    let hash = tls::hash(&token.secret);
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn pem_hash(pem: &str) -> Option<[u8; 32]> {

@@ -50,11 +50,18 @@ pub(crate) struct Membership {
     /// Unix time.
     pub(crate) not_after_ms: u64,
     pub(crate) renew_after_ms: u64,
+    /// The hash of the join token's secret: it is told from a new token by it.
+    #[serde(default)]
+    pub(crate) joined_with: String,
 }
 
 impl Membership {
-    /// What a registry at `address` certified.
-    pub(crate) fn of(answer: Certified, address: &str) -> Result<Self, MembershipError> {
+    /// What a registry at `address` certified, for the token with this hash.
+    pub(crate) fn of(
+        answer: Certified,
+        address: &str,
+        joined_with: String,
+    ) -> Result<Self, MembershipError> {
         let Certified {
             node_name,
             certificate_pem,
@@ -65,7 +72,15 @@ impl Membership {
         } = answer;
         let node = node_name.parse().map_err(|_| MembershipError::Answer { name: node_name })?;
         let address = address.to_owned();
-        Ok(Self { node, address, authority_pem, certificate_pem, not_after_ms, renew_after_ms })
+        Ok(Self {
+            node,
+            address,
+            authority_pem,
+            certificate_pem,
+            not_after_ms,
+            renew_after_ms,
+            joined_with,
+        })
     }
 }
 
@@ -220,6 +235,7 @@ mod tests {
             certificate_pem: "certificate".to_owned(),
             not_after_ms: 9,
             renew_after_ms: 6,
+            joined_with: "token".to_owned(),
         }
     }
 

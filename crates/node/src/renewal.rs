@@ -62,7 +62,7 @@ async fn renew(channel: &Channel, member: &Member) -> Result<(), NotRenewed> {
     let answer = tokio::time::timeout(ANSWER_LIMIT, asked).await;
     let answer = answer.map_err(|_| NotRenewed::NoAnswer)??.into_inner();
     let old = member.membership();
-    let next = Membership::of(answer, &old.address)?;
+    let next = Membership::of(answer, &old.address, old.joined_with)?;
     if next.node != old.node {
         return Err(NotRenewed::OtherNode(next.node.to_string()));
     }
@@ -89,6 +89,7 @@ mod tests {
             certificate_pem: String::new(),
             not_after_ms: 1_000_000,
             renew_after_ms: 0,
+            joined_with: String::new(),
         };
         assert_eq!(pause(&membership, 0), LONGEST_PAUSE);
         assert_eq!(pause(&membership, 980_000), Duration::from_secs(2));

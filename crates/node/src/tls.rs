@@ -158,10 +158,10 @@ pub(crate) async fn connect(
         .await
 }
 
-/// The SHA-256 of a certificate.
-pub(crate) fn hash(certificate: &CertificateDer<'_>) -> [u8; 32] {
+/// SHA-256.
+pub(crate) fn hash(bytes: &[u8]) -> [u8; 32] {
     let mut hash = [0; 32];
-    hash.copy_from_slice(digest(&SHA256, certificate).as_ref());
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
     hash
 }
 

@@ -22,8 +22,14 @@ const ACTIONS: [&str; 6] = [
 const CODES: [Code; 6] =
     [Code::Ok, Code::Already, Code::TryAgain, Code::InvalidState, Code::NotFound, Code::Argument];
 const ANSWERS: [&str; 4] = ["done", "waiting", "refused", "not_counted"];
-const REFUSALS: [&str; 5] =
-    ["RegistryRewound", "DuplicateNode", "ForeignCluster", "OldSession", "Unavailable"];
+const REFUSALS: [&str; 6] = [
+    "RegistryRewound",
+    "DuplicateNode",
+    "ForeignCluster",
+    "OldSession",
+    "Unavailable",
+    "CertificateRevoked",
+];
 
 /// Upper bounds of the times of a commit, in microseconds: from a fast drive to one that hardly answers.
 const COMMIT_BOUNDS_US: [u64; 12] =
@@ -155,6 +161,7 @@ impl Stats {
                 RegistrationRefused::DuplicateNode { .. } => 1,
                 RegistrationRefused::ForeignCluster { .. } => 2,
             },
+            CallError::Refused(Refused::CertificateRevoked { .. }) => 5,
             CallError::Refused(_) => 3,
             CallError::StoreFailing { .. } | CallError::Stopped => 4,
         };

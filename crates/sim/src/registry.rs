@@ -220,7 +220,7 @@ impl World {
                 let registration = *registration;
                 let drives = self.fresh(registration.devices.len());
                 let fresh = FreshIds { node: NodeId::from_bits(self.rng.id()), drives };
-                Happens::Register { session, registration, fresh }
+                Happens::Register { session, certificate: None, registration, fresh }
             }
             FromAgent::Report(devices) => {
                 let fresh = self.fresh(devices.len());
@@ -320,6 +320,7 @@ impl World {
             (Refused::OldSession, _) | (_, Caller::Client { .. }) => self.refuse(caller),
             (
                 Refused::Registration(_)
+                | Refused::CertificateRevoked { .. }
                 | Refused::StaleAnswer
                 | Refused::NoSuchDrive
                 | Refused::TakesNoVolumes { .. },
@@ -466,6 +467,7 @@ fn asks(event: &Happens) -> bool {
         Happens::Register { .. }
         | Happens::Act { .. }
         | Happens::Adopt { .. }
+        | Happens::Certify { .. }
         | Happens::Place { .. }
         | Happens::Free { .. } => true,
         Happens::Devices { .. } | Happens::Answer { .. } | Happens::SessionClosed(_) => false,

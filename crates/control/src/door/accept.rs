@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hotbay_api::token::NODE_URI;
-use hotbay_core::ids::NodeName;
+use hotbay_core::ids::{CertificateNumber, NodeName};
 use rustls::ServerConnection;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -20,6 +20,7 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::authority::number_in;
 use crate::reception::{NotTaken, Room, STRANGER_LIMIT, Shaken};
 
 /// How many connections with a certificate may be open.
@@ -33,11 +34,12 @@ pub(crate) struct AgentPeer {
     pub(crate) certified: Option<CertifiedPeer>,
 }
 
-/// A node and its key, out of a certificate of our authority.
+/// What a certificate of our authority says: the node, its key, and which certificate it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CertifiedPeer {
     pub(crate) node: NodeName,
     pub(crate) public_key: [u8; 32],
+    pub(crate) number: CertificateNumber,
 }
 
 /// Sorts those who have shaken hands, and hands them on to be served.
@@ -93,7 +95,8 @@ fn named(certificate: &CertificateDer<'_>) -> Option<CertifiedPeer> {
     let info = parsed.subject_public_key_info();
     // An Ed25519 key is the last 32 bytes of its description.
     let public_key = *info.as_ref().last_chunk()?;
-    Some(CertifiedPeer { node: name.parse().ok()?, public_key })
+    let number = number_in(parsed.serial());
+    Some(CertifiedPeer { node: name.parse().ok()?, public_key, number })
 }
 
 /// A connection that was taken. It breaks off when its time is over, because a certificate is looked at only when a
@@ -157,9 +160,10 @@ mod tests {
         let authority = Authority::load_or_make(dir.path()).unwrap();
         let node: NodeName = "rack1.node-07".parse().unwrap();
         let life = Duration::from_secs(60);
-        let made = authority.certify_node(&node, [9; 32], 1_800_000_000_000, life).unwrap();
+        let number = CertificateNumber::from_number(u64::MAX / 3);
+        let made = authority.certify_node(&node, [9; 32], number, 1_800_000_000_000, life).unwrap();
         let certificate = CertificateDer::from_pem_slice(made.pem.as_bytes()).unwrap();
-        assert_eq!(named(&certificate), Some(CertifiedPeer { node, public_key: [9; 32] }));
+        assert_eq!(named(&certificate), Some(CertifiedPeer { node, public_key: [9; 32], number }));
         let registry = authority.certify_registry(&[], 1_800_000_000_000, life).unwrap();
         for nameless in [authority.certificate(), &registry.cert[0]] {
             assert_eq!(named(nameless), None);

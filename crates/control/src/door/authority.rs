@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use hotbay_api::token::{NODE_URI, REGISTRY_NAME};
-use hotbay_core::ids::NodeName;
+use hotbay_core::ids::{CertificateNumber, NodeName};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SignatureAlgorithm,
+    KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, SignatureAlgorithm,
 };
 use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
 use rustls::pki_types::pem::PemObject;
@@ -30,6 +30,9 @@ use thiserror::Error;
 
 /// In every certificate that was ever issued; another name here would disown them all.
 const AUTHORITY_NAME: &str = "Hotbay registry authority";
+/// The first byte of the serial number of a node's certificate: neither zero nor negative, so that the number after it
+/// has its place in the shortest encoding.
+const NUMBERED: u8 = b'H';
 /// How far the clocks of two machines may be apart.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(3_600);
 
@@ -54,6 +57,8 @@ pub enum AuthorityError {
     Open { path: PathBuf, mode: u32 },
     #[error("cannot make a certificate")]
     Certify(#[from] rcgen::Error),
+    #[error("the machine gives no random numbers")]
+    Random,
     #[error("cannot use a key")]
     Key(#[source] rustls::Error),
 }
@@ -127,17 +132,19 @@ impl Authority {
         hash
     }
 
-    /// Certifies that a key is this node's.
+    /// Certifies that a key is this node's. The number is in the certificate's serial number.
     pub(crate) fn certify_node(
         &self,
         node: &NodeName,
         public_key: [u8; 32],
+        number: CertificateNumber,
         now_ms: u64,
         life: Duration,
     ) -> Result<NodeCertificate, AuthorityError> {
         let mut params = params(node.as_str(), now_ms, life);
         params.subject_alt_names = vec![SanType::URI(format!("{NODE_URI}{node}").try_into()?)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        params.serial_number = Some(SerialNumber::from_slice(&serial(number)?));
         let pem = params.signed_by(&Ed25519Key(public_key), &self.issuer)?.pem();
         let life_ms = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
         Ok(NodeCertificate {
@@ -186,6 +193,25 @@ fn params(subject: &str, now_ms: u64, life: Duration) -> CertificateParams {
     params.not_before = now - CLOCK_DIFFERENCE;
     params.not_after = now + life;
     params
+}
+
+/// A serial number with a certificate's number in it, and 64 random bits as is good practice.
+fn serial(number: CertificateNumber) -> Result<[u8; 17], AuthorityError> {
+    let mut serial = [NUMBERED; 17];
+    serial[1..9].copy_from_slice(&number.get().to_be_bytes());
+    aws_lc_rs::rand::fill(&mut serial[9..]).map_err(|_| AuthorityError::Random)?;
+    Ok(serial)
+}
+
+/// The number in a serial number. One that has none is older than all numbers.
+pub(crate) fn number_in(serial: &[u8]) -> CertificateNumber {
+    match serial {
+        [NUMBERED, rest @ ..] if rest.len() == 16 => {
+            let number = rest.first_chunk().expect("it has 16 bytes");
+            CertificateNumber::from_number(u64::from_be_bytes(*number))
+        }
+        _ => CertificateNumber::default(),
+    }
 }
 
 /// A key that is somebody else's: only its public half is here.

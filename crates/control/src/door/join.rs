@@ -8,12 +8,15 @@ use hotbay_api::PROTOCOL;
 use hotbay_api::convert::Malformed;
 use hotbay_api::join as wire;
 use hotbay_api::token::{JoinToken, check_address};
-use hotbay_core::ids::NodeName;
+use hotbay_core::cluster::Cluster;
+use hotbay_core::ids::{CertificateNumber, NodeName};
+use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
 use super::Office;
 use super::accept::{AgentPeer, CertifiedPeer};
 use super::tokens::{NotAdmitted, NotMade};
+use crate::patience::patiently;
 use crate::peer::admit;
 
 /// A request to join is small; whoever sends more is none of ours.
@@ -22,6 +25,7 @@ pub(crate) const REQUEST_LIMIT_BYTES: usize = 16 << 10;
 /// For people, on the Unix socket.
 pub(crate) struct TokenMaker {
     pub(crate) office: Option<Arc<Office>>,
+    pub(crate) registry: Registry,
 }
 
 #[tonic::async_trait]
@@ -46,11 +50,15 @@ impl wire::tokens_server::Tokens for TokenMaker {
         aws_lc_rs::rand::fill(&mut secret)
             .map_err(|_| Status::internal("the machine gives no random numbers"))?;
         let ttl = Duration::from_millis(ttl_ms);
+        let number = self.registry.read(Cluster::next_certificate);
+        let number = patiently(&self.registry, number).await?;
         let mut tokens = office.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        tokens.make(node.clone(), &secret, ttl, Instant::now()).map_err(|why| match why {
-            NotMade::Time => Status::invalid_argument(why.to_string()),
-            NotMade::TooMany => Status::resource_exhausted(why.to_string()),
-        })?;
+        tokens.make(node.clone(), number, &secret, ttl, Instant::now()).map_err(
+            |why| match why {
+                NotMade::Time => Status::invalid_argument(why.to_string()),
+                NotMade::TooMany => Status::resource_exhausted(why.to_string()),
+            },
+        )?;
         tracing::info!(who, %node, "a join token was made, good for {} s", ttl.as_secs());
         let token = JoinToken { address, authority: office.authority.hash(), secret }.to_string();
         Ok(Response::new(wire::CreateTokenResponse { protocol: PROTOCOL, token }))
@@ -60,6 +68,7 @@ impl wire::tokens_server::Tokens for TokenMaker {
 /// For agents, through the door.
 pub(crate) struct Registrar {
     pub(crate) office: Arc<Office>,
+    pub(crate) registry: Registry,
 }
 
 #[tonic::async_trait]
@@ -84,9 +93,10 @@ impl wire::joining_server::Joining for Registrar {
         };
         let address = peer.map(|peer| peer.address.to_string()).unwrap_or_default();
         match admitted {
-            Ok(node) => {
+            Ok((node, number)) => {
+                let certified = self.certify(&node, public_key, number).await?;
                 tracing::info!(address, %node, "an agent joined with its token");
-                self.certify(CertifiedPeer { node, public_key })
+                Ok(certified)
             }
             Err(why) => {
                 tracing::warn!(address, "an agent may not join: {why}");
@@ -109,23 +119,35 @@ impl wire::joining_server::Joining for Registrar {
             Status::unauthenticated("without a certificate there is nothing to renew; join first")
         })?;
         same_protocol(request.into_inner().protocol)?;
-        tracing::info!(node = %certified.node, "a node's certificate is renewed");
-        self.certify(certified)
+        let CertifiedPeer { node, public_key, number } = certified;
+        let renewed = self.certify(&node, public_key, number).await?;
+        tracing::info!(%node, "a node's certificate is renewed");
+        Ok(renewed)
     }
 }
 
 impl Registrar {
-    fn certify(&self, peer: CertifiedPeer) -> Result<Response<wire::Certified>, Status> {
+    /// Certifies a key by the number of the certificate, or of the token, that was shown for it.
+    async fn certify(
+        &self,
+        node: &NodeName,
+        public_key: [u8; 32],
+        by: CertificateNumber,
+    ) -> Result<Response<wire::Certified>, Status> {
+        let numbered = patiently(&self.registry, self.registry.certify(node.clone(), by)).await;
+        let number = numbered.inspect_err(|status| {
+            tracing::warn!(%node, "no certificate: {}", status.message());
+        })?;
         let Office { authority, node_life, wall_ms, .. } = &*self.office;
         let certified = authority
-            .certify_node(&peer.node, peer.public_key, wall_ms(), *node_life)
+            .certify_node(node, public_key, number, wall_ms(), *node_life)
             .map_err(|error| {
-                tracing::error!(node = %peer.node, "{error}");
+                tracing::error!(%node, "{error}");
                 Status::internal(error.to_string())
             })?;
         Ok(Response::new(wire::Certified {
             protocol: PROTOCOL,
-            node_name: peer.node.to_string(),
+            node_name: node.to_string(),
             certificate_pem: certified.pem,
             authority_pem: authority.pem().to_owned(),
             not_after_ms: certified.not_after_ms,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
-use hotbay_core::ids::NodeName;
+use hotbay_core::ids::{CertificateNumber, NodeName};
 use thiserror::Error;
 
 /// How many tokens may wait to be used, or be remembered as used.
@@ -43,6 +43,8 @@ pub(crate) enum NotAdmitted {
 struct Token {
     secret_hash: [u8; 32],
     node: NodeName,
+    /// The lowest that a certificate could have when the token was made; purging the node revokes both.
+    number: CertificateNumber,
     until: Instant,
     used_by: Option<[u8; 32]>,
 }
@@ -58,6 +60,7 @@ impl Tokens {
     pub(crate) fn make(
         &mut self,
         node: NodeName,
+        number: CertificateNumber,
         secret: &[u8; 32],
         ttl: Duration,
         now: Instant,
@@ -71,18 +74,19 @@ impl Tokens {
         if self.made.len() >= TOKENS {
             return Err(NotMade::TooMany);
         }
-        self.made.push(Token { secret_hash: hash(secret), node, until: now + ttl, used_by: None });
+        let (secret_hash, until) = (hash(secret), now + ttl);
+        self.made.push(Token { secret_hash, node, number, until, used_by: None });
         Ok(())
     }
 
-    /// Uses the token with this secret up, for one key; says which node it is for.
+    /// Uses the token with this secret up, for one key; says which node it is for, and its number.
     pub(crate) fn admit(
         &mut self,
         secret: &[u8],
         name: Option<&NodeName>,
         key: [u8; 32],
         now: Instant,
-    ) -> Result<NodeName, NotAdmitted> {
+    ) -> Result<(NodeName, CertificateNumber), NotAdmitted> {
         let given = hash(secret);
         let fits = |token: &&mut Token| same(&token.secret_hash, &given);
         let token = self.made.iter_mut().find(fits).ok_or(NotAdmitted::Unknown)?;
@@ -96,7 +100,7 @@ impl Tokens {
             return Err(NotAdmitted::Used);
         }
         token.used_by = Some(key);
-        Ok(token.node.clone())
+        Ok((token.node.clone(), token.number))
     }
 }
 
@@ -116,6 +120,7 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3_600);
+    const NUMBER: CertificateNumber = CertificateNumber::from_number(5);
 
     fn name(text: &str) -> NodeName {
         text.parse().unwrap()
@@ -124,32 +129,38 @@ mod tests {
     #[test]
     fn a_token_is_good_once_and_again_only_for_the_same_key() {
         let (mut tokens, now) = (Tokens::default(), Instant::now());
-        tokens.make(name("a"), &[1; 32], HOUR, now).unwrap();
-        assert_eq!(tokens.admit(&[1; 32], None, [7; 32], now), Ok(name("a")));
-        assert_eq!(tokens.admit(&[1; 32], Some(&name("a")), [7; 32], now), Ok(name("a")));
+        tokens.make(name("a"), NUMBER, &[1; 32], HOUR, now).unwrap();
+        assert_eq!(tokens.admit(&[1; 32], None, [7; 32], now), Ok((name("a"), NUMBER)));
+        assert_eq!(tokens.admit(&[1; 32], Some(&name("a")), [7; 32], now), Ok((name("a"), NUMBER)));
         assert_eq!(tokens.admit(&[1; 32], None, [8; 32], now), Err(NotAdmitted::Used));
     }
 
     #[test]
     fn a_token_expires() {
         let (mut tokens, now) = (Tokens::default(), Instant::now());
-        tokens.make(name("a"), &[1; 32], HOUR, now).unwrap();
+        tokens.make(name("a"), NUMBER, &[1; 32], HOUR, now).unwrap();
         let late = tokens.admit(&[1; 32], None, [7; 32], now + HOUR);
         assert_eq!(late, Err(NotAdmitted::Expired));
-        assert_eq!(tokens.make(name("a"), &[1; 32], Duration::ZERO, now), Err(NotMade::Time));
-        assert_eq!(tokens.make(name("a"), &[1; 32], LONGEST + HOUR, now), Err(NotMade::Time));
+        assert_eq!(
+            tokens.make(name("a"), NUMBER, &[1; 32], Duration::ZERO, now),
+            Err(NotMade::Time)
+        );
+        assert_eq!(
+            tokens.make(name("a"), NUMBER, &[1; 32], LONGEST + HOUR, now),
+            Err(NotMade::Time)
+        );
     }
 
     #[test]
     fn a_refused_use_leaves_the_token_good() {
         let (mut tokens, now) = (Tokens::default(), Instant::now());
-        tokens.make(name("a"), &[1; 32], HOUR, now).unwrap();
+        tokens.make(name("a"), NUMBER, &[1; 32], HOUR, now).unwrap();
         let other = tokens.admit(&[1; 32], Some(&name("b")), [7; 32], now);
         assert_eq!(other, Err(NotAdmitted::OtherName { node: name("a"), given: name("b") }));
         for wrong in [&[][..], &[1; 31], &[1; 33], &[2; 32]] {
             assert_eq!(tokens.admit(wrong, None, [7; 32], now), Err(NotAdmitted::Unknown));
         }
-        assert_eq!(tokens.admit(&[1; 32], None, [7; 32], now), Ok(name("a")));
+        assert_eq!(tokens.admit(&[1; 32], None, [7; 32], now), Ok((name("a"), NUMBER)));
     }
 
     #[test]
@@ -158,10 +169,10 @@ mod tests {
         for number in 0..TOKENS {
             let mut secret = [0; 32];
             secret[..8].copy_from_slice(&number.to_le_bytes());
-            tokens.make(name("a"), &secret, HOUR, now).unwrap();
+            tokens.make(name("a"), NUMBER, &secret, HOUR, now).unwrap();
         }
-        assert_eq!(tokens.make(name("a"), &[1; 32], HOUR, now), Err(NotMade::TooMany));
-        assert_eq!(tokens.make(name("a"), &[1; 32], HOUR, now + HOUR), Ok(()));
+        assert_eq!(tokens.make(name("a"), NUMBER, &[1; 32], HOUR, now), Err(NotMade::TooMany));
+        assert_eq!(tokens.make(name("a"), NUMBER, &[1; 32], HOUR, now + HOUR), Ok(()));
     }
 
     #[test]

@@ -104,8 +104,8 @@ impl Cluster {
     ) -> Outcome {
         let (id, outcome) = match resolved {
             Resolved::AddHost { node, with_removed, returned } => {
-                if returned {
-                    self.welcome_back(node, effects);
+                if returned && let Err(reason) = self.welcome_back(node, effects) {
+                    return Outcome::because(Code::InvalidState, reason);
                 }
                 return self.each_drive(node, asked, effects, |cluster, id, asked, effects| {
                     if cluster.drives[&id].record.removed_alone && !with_removed {

@@ -6,6 +6,7 @@
 
 mod actions;
 mod adopt;
+mod certificates;
 mod confirm;
 mod find;
 mod life;
@@ -29,7 +30,8 @@ pub use registration::{Difference, RegistrationRefused};
 use crate::cms::{Action, Outcome};
 use crate::device::{LabelSeen, Observed};
 use crate::ids::{
-    ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId, VolumeId,
+    CertificateNumber, ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId,
+    VolumeId,
 };
 use crate::message::{Answer, Obstacle, Order, RecordHealth, Registered, Registration};
 use crate::order::{Generation, Ordered, Stamp, Term};
@@ -41,6 +43,8 @@ pub enum Event {
     /// An agent registers over a session. `fresh` holds ids for what may be new: one for the node, one per device.
     Register {
         session: SessionNumber,
+        /// Of the certificate that the session's connection showed; none on this machine's own socket.
+        certificate: Option<CertificateNumber>,
         registration: Registration,
         fresh: FreshIds,
     },
@@ -64,6 +68,12 @@ pub enum Event {
     /// A person lets the registry learn from nodes that know more. `term` is freshly drawn.
     Adopt {
         term: TermId,
+    },
+    /// A node is to get a certificate, by the one that it has, or by a token that noted
+    /// [`Cluster::next_certificate`] when it was made.
+    Certify {
+        node: NodeName,
+        by: CertificateNumber,
     },
     /// A volume is placed on a drive.
     Place {
@@ -103,6 +113,8 @@ pub enum Reply {
     Registered(Box<Registered>),
     Acted(Vec<Outcome>),
     Adopted,
+    /// The number that the certificate carries.
+    Certify(CertificateNumber),
 }
 
 /// Why an event is not taken. Nothing has changed.
@@ -110,6 +122,8 @@ pub enum Reply {
 pub enum Refused {
     #[error(transparent)]
     Registration(#[from] RegistrationRefused),
+    #[error("node {node} was purged; run `hotbay node --join` with a new token on it")]
+    CertificateRevoked { node: NodeName },
     #[error("the session is not the node's newest one")]
     OldSession,
     #[error("the confirmation is not for the order in force")]
@@ -129,6 +143,8 @@ pub struct Cluster {
     drives: BTreeMap<DriveId, Drive>,
     sessions: BTreeMap<SessionNumber, NodeId>,
     node_by_name: BTreeMap<NodeName, NodeId>,
+    /// Of each name that was purged: up to which number certificates do not count.
+    revoked: BTreeMap<NodeName, CertificateNumber>,
     /// Every fact of evidence, to the drives that have it.
     drives_by_fact: BTreeMap<String, BTreeSet<DriveId>>,
     drive_by_name: BTreeMap<String, DriveId>,
@@ -157,6 +173,7 @@ pub struct Node {
 pub struct Session {
     pub number: SessionNumber,
     pub incarnation: Incarnation,
+    pub certificate: Option<CertificateNumber>,
 }
 
 /// A drive: its record, and what its agent said of it in this session.
@@ -195,8 +212,11 @@ impl Cluster {
         term: TermId,
     ) -> (Self, Vec<Write>) {
         let Records { registry, nodes, drives } = records;
-        let mut registry =
-            registry.unwrap_or_else(|| RegistryRecord { cluster, terms: Vec::new() });
+        let mut registry = registry.unwrap_or_else(|| RegistryRecord {
+            cluster,
+            terms: Vec::new(),
+            newest_certificate: CertificateNumber::default(),
+        });
         let next = match registry.terms.last() {
             None => Some(Term::first(term)),
             Some(last) => rules.hold(Rule::TermRises).then(|| last.succeeded_by(term)),
@@ -210,6 +230,7 @@ impl Cluster {
             drives: BTreeMap::new(),
             sessions: BTreeMap::new(),
             node_by_name: BTreeMap::new(),
+            revoked: BTreeMap::new(),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -227,8 +248,8 @@ impl Cluster {
     /// Takes one event at wall time `now_ms`, which is only noted for people.
     pub fn apply(&mut self, event: Event, now_ms: u64) -> Result<Effects, Refused> {
         match event {
-            Event::Register { session, registration, fresh } => {
-                self.register(session, registration, fresh, now_ms)
+            Event::Register { session, certificate, registration, fresh } => {
+                self.register(session, certificate, registration, fresh, now_ms)
             }
             Event::Devices { session, devices, fresh } => {
                 let node = self.speaker(session)?;
@@ -242,6 +263,7 @@ impl Cluster {
                 Ok(self.act(&actions, &asked_by, dry_run, now_ms))
             }
             Event::Adopt { term } => Ok(self.adopt(term, now_ms)),
+            Event::Certify { node, by } => self.certify(&node, by, now_ms),
             Event::Place { volume, drive } => self.place(volume, drive),
             Event::Free { volume, drive } => self.free(volume, drive),
         }
@@ -296,6 +318,7 @@ impl Cluster {
             nodes: nodes.iter().map(|id| (*id, self.nodes[id].clone())).collect(),
             sessions: BTreeMap::new(),
             node_by_name: BTreeMap::new(),
+            revoked: self.revoked_among(&nodes),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -345,6 +368,7 @@ impl Cluster {
     }
 
     fn insert_node(&mut self, record: NodeRecord) {
+        self.note_revoked(&record);
         // A purged node leaves its name to another.
         if !record.purged {
             self.node_by_name.insert(record.name.clone(), record.id);

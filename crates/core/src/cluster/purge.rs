@@ -1,7 +1,8 @@
 //! The way out for a machine that is gone: its host is given up, and what comes back of it later is told to close.
 //!
 //! Nothing is forgotten: node and drives keep their records and ids, with generations above all that the machine could
-//! have seen. If it returns, it gets no order but to detach, until a person says that it is back. A drive of it that
+//! have seen, and its certificates are revoked. If it returns, it gets no order but to detach, until it has joined anew
+//! and a person says that it is back. A drive of it that
 //! turns up in another node belongs to that node from then on, and may be taken over there.
 
 use super::records::Write;
@@ -33,6 +34,8 @@ impl Cluster {
         let name = node.record.name.clone();
         let drives: Vec<_> = node.drives.iter().copied().collect();
         let mut outcome = Outcome::new(Code::Ok);
+        // Before the record is written: both are in one.
+        self.revoke_certificates(id, now_ms);
         self.mark(id, true, effects);
         for drive in drives {
             outcome.dependent.extend(&self.drives[&drive].record.volumes);
@@ -57,11 +60,15 @@ impl Cluster {
         outcome
     }
 
-    /// A person says that a purged host is back.
-    pub(super) fn welcome_back(&mut self, id: NodeId, effects: &mut Effects) {
+    /// A person says that a purged host is back. It is not, while its agent shows a certificate from before.
+    pub(super) fn welcome_back(&mut self, id: NodeId, effects: &mut Effects) -> Result<(), Reason> {
+        if self.shows_revoked_certificate(id) {
+            return Err(Reason::CertificateRevoked);
+        }
         if self.is_purged(id) {
             self.mark(id, false, effects);
         }
+        Ok(())
     }
 
     /// A drive of a purged host that turns up elsewhere belongs there.

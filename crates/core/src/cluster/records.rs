@@ -1,12 +1,12 @@
 //! What the registry keeps durably: one deciding record per object, nothing that can be derived.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::life::State;
 use crate::device::Observed;
-use crate::ids::{ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId};
+use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId};
 use crate::order::{Generation, Term};
 
 /// The registry itself.
@@ -16,6 +16,9 @@ pub struct RegistryRecord {
     pub cluster: ClusterId,
     /// Every term that this registry has reigned under, oldest first: how it knows its own past.
     pub terms: Vec<Term>,
+    /// The newest certificate that was issued for a node.
+    #[serde(default)]
+    pub newest_certificate: CertificateNumber,
 }
 
 /// One machine with an agent.
@@ -28,6 +31,10 @@ pub struct NodeRecord {
     /// It was given up. The record stays, so that the machine is known when it returns.
     #[serde(default)]
     pub purged: bool,
+    /// By the names that it had when it was purged: certificates up to which number do not count any more. Stays when
+    /// the machine is back.
+    #[serde(default)]
+    pub revoked: BTreeMap<NodeName, CertificateNumber>,
 }
 
 /// One drive.

@@ -10,7 +10,7 @@ use super::records::{DriveRecord, NodeRecord, Write};
 use super::{About, Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
 use crate::device::Observed;
 use crate::evidence::Comparison;
-use crate::ids::{ClusterId, DriveId, NodeId, NodeName, SessionNumber};
+use crate::ids::{CertificateNumber, ClusterId, DriveId, NodeId, NodeName, SessionNumber};
 use crate::message::{DriveReport, Order, Registered, Registration};
 use crate::order::{Generation, Goal, Ordered, Stamp, Term};
 use crate::rules::Rule;
@@ -54,11 +54,12 @@ impl Cluster {
     pub(super) fn register(
         &mut self,
         session: SessionNumber,
+        certificate: Option<CertificateNumber>,
         registration: Registration,
         fresh: FreshIds,
         now_ms: u64,
     ) -> Result<Effects, Refused> {
-        let known = self.known_node(session, &registration)?;
+        let known = self.known_node(session, certificate, &registration)?;
         let differences = self.differences(&registration);
         if let Some(node) = known.and_then(|id| self.nodes.get_mut(&id)) {
             node.rewound.clone_from(&differences);
@@ -73,8 +74,11 @@ impl Cluster {
         let mut effects = Effects::default();
         // A node that this registry has forgotten keeps the id that it was told.
         let id = known.or(registration.node).unwrap_or(fresh.node);
-        let purged = known.is_some_and(|id| self.nodes[&id].record.purged);
-        let node_record = NodeRecord { id, name, machine, purged };
+        let (purged, revoked) = known.map_or_else(Default::default, |id| {
+            let record = &self.nodes[&id].record;
+            (record.purged, record.revoked.clone())
+        });
+        let node_record = NodeRecord { id, name, machine, purged, revoked };
         if known.is_none() {
             self.insert_node(node_record.clone());
             effects.writes.push(Write::Node(node_record));
@@ -83,7 +87,7 @@ impl Cluster {
             self.nodes.get_mut(&id).expect("known").record = node_record;
         }
         let node = self.nodes.get_mut(&id).expect("inserted above");
-        node.session = Some(Session { number: session, incarnation });
+        node.session = Some(Session { number: session, incarnation, certificate });
         node.newest = session;
         node.agent_record = Some(record);
         self.sessions.insert(session, id);
@@ -92,8 +96,7 @@ impl Cluster {
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
         self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
-        let text = format!("The agent of {} has registered.", self.nodes[&id].record.name);
-        effects.notices.push(Notice::plain(About::Node(id), text));
+        effects.notices.push(self.registered_notice(id));
         effects.reply = Reply::Registered(Box::new(Registered {
             session,
             cluster: self.id(),
@@ -109,6 +112,7 @@ impl Cluster {
     fn known_node(
         &self,
         session: SessionNumber,
+        certificate: Option<CertificateNumber>,
         registration: &Registration,
     ) -> Result<Option<NodeId>, Refused> {
         let name = &registration.name;
@@ -116,7 +120,10 @@ impl Cluster {
             return Err(RegistrationRefused::ForeignCluster { node: name.clone(), theirs }.into());
         }
         let speaks_for = self.sessions.get(&session);
-        let returning = registration.node.filter(|id| self.is_purged(*id));
+        let returning = match certificate.filter(|number| self.is_revoked(name, *number)) {
+            Some(_) => Some(self.purged_node_of(registration)?),
+            None => registration.node.filter(|id| self.is_purged(*id)),
+        };
         let named = returning.or_else(|| self.node_by_name.get(name).copied());
         if speaks_for.is_some() && speaks_for.copied() != named {
             return Err(Refused::OldSession);
@@ -144,7 +151,7 @@ impl Cluster {
     }
 
     /// A machine that lost its state directory is the node all the same if it has the node's drives.
-    fn shows_its_drives(&self, node: NodeId, registration: &Registration) -> bool {
+    pub(super) fn shows_its_drives(&self, node: NodeId, registration: &Registration) -> bool {
         let mut in_operation = self.nodes[&node].drives.iter().filter_map(|id| {
             let drive = &self.drives[id];
             let used = match drive.record.state {

@@ -5,7 +5,7 @@ use crate::agent::Agent;
 use crate::cms::{Action, Outcome};
 use crate::device::{DeviceKind, Media, Observed};
 use crate::evidence::Evidence;
-use crate::ids::{ClusterId, DriveId, MachineId, NodeId, SessionNumber, TermId};
+use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, SessionNumber, TermId};
 use crate::message::{Registered, Registration};
 use crate::rules::Rules;
 
@@ -54,16 +54,28 @@ pub(super) fn register(
     session: u64,
     registration: Registration,
 ) -> Result<Effects, Refused> {
+    register_with(cluster, session, None, registration)
+}
+
+/// The same, with a certificate.
+pub(super) fn register_with(
+    cluster: &mut Cluster,
+    session: u64,
+    certificate: Option<CertificateNumber>,
+    registration: Registration,
+) -> Result<Effects, Refused> {
     let bits = DRIVE.to_bits() + u128::from(session) - 1;
     let fresh = FreshIds { node: NodeId::from_bits(bits), drives: vec![DriveId::from_bits(bits)] };
     let session = SessionNumber::from_number(session);
-    cluster.apply(Event::Register { session, registration, fresh }, 0)
+    cluster.apply(Event::Register { session, certificate, registration, fresh }, 0)
 }
 
 pub(super) fn registered(effects: &Effects) -> Registered {
     match &effects.reply {
         Reply::Registered(registered) => *registered.clone(),
-        Reply::Nothing | Reply::Acted(_) | Reply::Adopted => panic!("not registered"),
+        Reply::Nothing | Reply::Acted(_) | Reply::Adopted | Reply::Certify(_) => {
+            panic!("not registered")
+        }
     }
 }
 

@@ -151,7 +151,9 @@ impl World {
         let session = SessionNumber::from_number(number);
         let drives = self.machines[machine].disks.iter().map(|disk| disk.id).collect();
         let fresh = FreshIds { node: self.machines[machine].node_id(), drives };
-        let body = match self.decide(site, Event::Register { session, registration, fresh }) {
+        let body = match self
+            .decide(site, Event::Register { session, certificate: None, registration, fresh })
+        {
             Ok(Effects { reply: Reply::Registered(registered), .. }) => {
                 let newest = self.site(site).newest_start.entry(machine).or_default();
                 *newest = start.max(*newest);

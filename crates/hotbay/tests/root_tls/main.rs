@@ -6,6 +6,7 @@
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod net;
+mod purged;
 mod rig;
 mod strangers;
 

@@ -93,7 +93,7 @@ fn handshakes_that_hang_delay_nobody() {
 }
 
 /// Dials as some client; gives the error's words if it does not get that far.
-async fn dial(config: ClientConfig) -> Result<Channel, String> {
+pub(crate) async fn dial(config: ClientConfig) -> Result<Channel, String> {
     let config = Arc::new(config);
     let connect = tower::service_fn(move |_| {
         let tls = tokio_rustls::TlsConnector::from(Arc::clone(&config));
@@ -107,7 +107,7 @@ async fn dial(config: ClientConfig) -> Result<Channel, String> {
     endpoint.connect_with_connector(connect).await.map_err(|error| format!("{error:?}"))
 }
 
-fn inside<T: Send>(from: &Namespace, work: impl Future<Output = T> + Send) -> T {
+pub(crate) fn inside<T: Send>(from: &Namespace, work: impl Future<Output = T> + Send) -> T {
     from.inside(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(work)
@@ -115,7 +115,7 @@ fn inside<T: Send>(from: &Namespace, work: impl Future<Output = T> + Send) -> T 
 }
 
 /// Trusts the registry, and shows this certificate, if any.
-fn client(
+pub(crate) fn client(
     rig: &Rig,
     shown: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
 ) -> ClientConfig {
@@ -136,7 +136,7 @@ fn client(
 }
 
 /// The certificate and the key of an agent, out of its data directory.
-fn stored(agent: &Agent) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+pub(crate) fn stored(agent: &Agent) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
     let read = |name: &str| {
         let text = std::fs::read_to_string(agent.data_dir.join("tls").join(name)).unwrap();
         serde_json::from_str::<serde_json::Value>(text.split_once('\n').unwrap().1).unwrap()

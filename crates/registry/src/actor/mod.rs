@@ -20,7 +20,7 @@ use std::sync::Arc;
 use hotbay_core::cluster::{Cluster, Event, FreshIds, Refused, Reply};
 use hotbay_core::cms::{Action, Outcome};
 use hotbay_core::device::Observed;
-use hotbay_core::ids::{ClusterId, DriveId, SessionNumber, TermId};
+use hotbay_core::ids::{CertificateNumber, ClusterId, DriveId, NodeName, SessionNumber, TermId};
 use hotbay_core::message::{Answer, Order, Registered, Registration};
 use hotbay_core::rules::Rules;
 use thiserror::Error;
@@ -174,14 +174,17 @@ impl Registry {
         Ok(number)
     }
 
-    /// Registers an agent. The answer to it goes to the session's outbox, before any order.
+    /// Registers an agent, with the number of the certificate that its connection showed. The answer to it goes to the
+    /// session's outbox, before any order.
     pub async fn register(
         &self,
         session: SessionNumber,
+        certificate: Option<CertificateNumber>,
         registration: Registration,
         fresh: FreshIds,
     ) -> Result<(), CallError> {
-        let registered = self.apply(Event::Register { session, registration, fresh }, None).await;
+        let event = Event::Register { session, certificate, registration, fresh };
+        let registered = self.apply(event, None).await;
         registered.map(drop).inspect_err(|error| self.stats.registration_refused(error))
     }
 
@@ -224,8 +227,23 @@ impl Registry {
                 }
                 Ok(outcomes)
             }
-            Reply::Nothing | Reply::Registered(_) | Reply::Adopted => {
+            Reply::Nothing | Reply::Registered(_) | Reply::Adopted | Reply::Certify(_) => {
                 unreachable!("actions are answered as such")
+            }
+        }
+    }
+
+    /// The number for a certificate of a node, by the number of the one that it has, or of a token. Durable when it is
+    /// returned. Refused if the node was purged since.
+    pub async fn certify(
+        &self,
+        node: NodeName,
+        by: CertificateNumber,
+    ) -> Result<CertificateNumber, CallError> {
+        match self.apply(Event::Certify { node, by }, None).await? {
+            Reply::Certify(number) => Ok(number),
+            Reply::Nothing | Reply::Registered(_) | Reply::Adopted | Reply::Acted(_) => {
+                unreachable!("certificates are answered as such")
             }
         }
     }

@@ -151,6 +151,7 @@ impl Actor {
             Event::Answer { .. }
             | Event::Act { .. }
             | Event::Adopt { .. }
+            | Event::Certify { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
         };
@@ -161,6 +162,7 @@ impl Actor {
             | Event::SessionClosed(_)
             | Event::Act { .. }
             | Event::Adopt { .. }
+            | Event::Certify { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
         };
@@ -327,6 +329,7 @@ fn asks(event: &Event) -> bool {
         Event::Register { .. }
         | Event::Act { .. }
         | Event::Adopt { .. }
+        | Event::Certify { .. }
         | Event::Place { .. }
         | Event::Free { .. } => true,
         Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,

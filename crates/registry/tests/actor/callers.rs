@@ -124,7 +124,7 @@ async fn an_answer_to_a_registration_comes_before_newer_orders() {
     let (sender, mut told) = tokio::sync::mpsc::channel(64);
     let session = rig.registry.accept(sender).await.unwrap();
     let (registration, fresh) = registration(1, 1, session);
-    let registering = rig.registry.register(session, registration, fresh);
+    let registering = rig.registry.register(session, None, registration, fresh);
     let removing = rig.act(remove("n1-0"));
     let release = async {
         tokio::time::sleep(A_WHILE).await;

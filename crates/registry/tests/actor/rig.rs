@@ -140,7 +140,7 @@ impl Agent {
         let (sender, mut told) = mpsc::channel(outbox);
         let session = rig.registry.accept(sender).await.unwrap();
         let (registration, fresh) = registration(node, drives, session);
-        rig.registry.register(session, registration, fresh).await.unwrap();
+        rig.registry.register(session, None, registration, fresh).await.unwrap();
         match in_time("registered", told.recv()).await {
             Some(ToAgent::Registered(registered)) => {
                 Self { session, told, registered: *registered }
