@@ -82,6 +82,9 @@ pub struct DriveGoal {
     /// `attach` or `detach`.
     pub wish: String,
     pub generation: u64,
+    /// The order that says so, as it is in the logs of the registry and of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub order: Option<String>,
 }
 
 /// One reason, as a value and in words.

@@ -102,6 +102,7 @@ fn brief(cluster: &Cluster, id: DriveId) -> Option<wire::DriveBrief> {
         path: record.observed.path.clone(),
         bay: record.observed.bay.clone().unwrap_or_default(),
         serial: record.observed.evidence.serial.clone().unwrap_or_default(),
+        order: cluster.order_id(id).map(|order| order.to_string()).unwrap_or_default(),
     })
 }
 

@@ -137,7 +137,14 @@ fn event_on_wire(event: Recorded) -> wire::Event {
         About::Node(id) => id.to_string(),
         About::Registry => String::new(),
     };
-    wire::Event { number, time_ms: wall_ms, warning: notice.warning, about, text: notice.text }
+    wire::Event {
+        number,
+        time_ms: wall_ms,
+        warning: notice.warning,
+        about,
+        text: notice.text,
+        order: notice.order.map(|order| order.to_string()).unwrap_or_default(),
+    }
 }
 
 fn check_protocol(protocol: u32) -> Result<(), Status> {
@@ -231,6 +238,7 @@ fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             goal: DriveGoal {
                 wish: record.state.goal().to_string(),
                 generation: record.generation.get(),
+                order: cluster.order_id(record.id).map(|order| order.to_string()),
             },
             since_ms: record.since_ms,
             present: known.present,

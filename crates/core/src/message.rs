@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
 use crate::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName, SessionNumber};
-use crate::order::{Generation, Goal, Ordered, Stamp, Term};
+use crate::order::{Generation, Goal, OrderId, Ordered, Stamp, Term};
 
 /// Registry to agent: attach or detach one drive.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -20,6 +20,12 @@ pub struct Order {
     pub take_over: bool,
 }
 
+impl Order {
+    pub const fn id(&self) -> OrderId {
+        OrderId::new(self.drive, self.ordered.stamp)
+    }
+}
+
 /// Agent to registry: what became of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Answer {
@@ -30,6 +36,13 @@ pub struct Answer {
     pub result: AnswerResult,
 }
 
+impl Answer {
+    /// The order that is answered.
+    pub const fn order(&self) -> OrderId {
+        OrderId::new(self.drive, self.ordered.stamp)
+    }
+}
+
 /// What became of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AnswerResult {
@@ -38,6 +51,16 @@ pub enum AnswerResult {
     /// Not yet. The agent goes on by itself and answers again.
     Waiting(Obstacle),
     Refused(OrderRefused),
+}
+
+impl std::fmt::Display for AnswerResult {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Waiting(obstacle) => write!(f, "waiting: {obstacle}"),
+            Self::Refused(refused) => write!(f, "refused: {refused}"),
+        }
+    }
 }
 
 /// What an agent waits for before it can carry out an order.

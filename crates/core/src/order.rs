@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::TermId;
+use crate::ids::{DriveId, TermId};
 
 /// How often what is wanted of a drive has changed. Zero: nobody has asked anything of it yet.
 #[derive(
@@ -106,4 +106,41 @@ impl fmt::Display for Goal {
 pub struct Ordered {
     pub goal: Goal,
     pub stamp: Stamp,
+}
+
+/// Names one order, the same in the registry's log, in the agent's and for people: the beginning of the drive's id, the
+/// number of the term, the drive's generation. `o-7f3a91c04b2e-t3-g7`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct OrderId {
+    drive: DriveId,
+    stamp: Stamp,
+}
+
+impl OrderId {
+    pub const fn new(drive: DriveId, stamp: Stamp) -> Self {
+        Self { drive, stamp }
+    }
+}
+
+impl fmt::Display for OrderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { drive, stamp: Stamp { term, generation } } = self;
+        // 48 bits: drives have short names of 32, and a cluster may have so many that two of those begin alike.
+        write!(f, "o-{:012x}-t{}-g{generation}", drive.to_bits() >> 80, term.number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_named_by_drive_term_and_generation() {
+        let drive = DriveId::from_bits(0x7f3a_91c0_4b2e_0000_0000_0000_0000_0001);
+        let term = Term { number: 3, id: TermId::from_bits(9) };
+        let stamp = Stamp { term, generation: Generation::from_number(7) };
+        assert_eq!(OrderId::new(drive, stamp).to_string(), "o-7f3a91c04b2e-t3-g7");
+        let drive = DriveId::from_bits(5);
+        assert_eq!(OrderId::new(drive, stamp).to_string(), "o-000000000000-t3-g7");
+    }
 }

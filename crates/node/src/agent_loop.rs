@@ -10,7 +10,7 @@ use hotbay_core::device::{DeviceKind, Observed};
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
 use hotbay_core::message::Obstacle;
-use hotbay_core::order::{Generation, Goal};
+use hotbay_core::order::{Generation, Goal, OrderId};
 use hotbay_core::rules::Rules;
 use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{Limits, Workers};
@@ -263,6 +263,9 @@ impl Shell {
         let event = match message {
             FromRegistry::Registered(registered) => {
                 tracing::info!(session = registered.session.get(), "registered");
+                for order in registered.allowed.iter().chain(&registered.unknown) {
+                    tracing::info!(order = %order.id(), "ordered to {}", order.ordered.goal);
+                }
                 Event::Registered(registered)
             }
             FromRegistry::RegistrationRefused { reason, message } => {
@@ -270,9 +273,7 @@ impl Shell {
                 return;
             }
             FromRegistry::Order(order) => {
-                tracing::info!(
-                    drive = %order.drive, stamp = %order.ordered.stamp, "ordered to {}", order.ordered.goal
-                );
+                tracing::info!(order = %order.id(), "ordered to {}", order.ordered.goal);
                 Event::Order(order)
             }
             FromRegistry::ReportTaken { number } => {
@@ -333,25 +334,29 @@ impl Shell {
             match effect {
                 Effect::Save(record) => self.save(record),
                 Effect::Attach(work) => {
-                    tracing::debug!(drive = %work.drive, "attaching");
+                    self.log_start(work.drive, "attaching");
                     let (at, identity) = self.at_work(&work);
                     self.drives.attach(work, at, identity);
                 }
                 Effect::Relabel(work) => {
+                    self.log_start(work.drive, "bringing the label up to date");
                     let (at, identity) = self.at_work(&work);
                     self.drives.relabel(work, at, identity);
                 }
                 Effect::Detach { drive, generation } => {
-                    tracing::debug!(%drive, "closing");
+                    self.log_start(drive, "closing");
                     let identity = self.identity().expect("an order names the cluster");
                     let at = self.place_of(drive);
                     self.drives.detach(drive, at, identity, generation);
                 }
                 Effect::Prove { drive, generation } => {
-                    tracing::debug!(%drive, "proving that it is closed");
+                    self.log_start(drive, "proving that it is closed");
                     self.prove(drive, generation);
                 }
-                Effect::Send(answer) => self.tell(FromAgent::Answer(answer)),
+                Effect::Send(answer) => {
+                    tracing::info!(order = %answer.order(), "answering: {}", answer.result);
+                    self.tell(FromAgent::Answer(answer));
+                }
                 Effect::RetryLater(drive) => self.retry_later(drive),
                 Effect::RefuseSession(refused) => {
                     tracing::error!("this registry is not obeyed: {refused}");
@@ -362,6 +367,19 @@ impl Shell {
                     tracing::error!(%drive, "ALARM: an order is refused: {refused}");
                 }
             }
+        }
+    }
+
+    /// A step that is tried again and again is told once.
+    fn log_start(&self, drive: DriveId, step: &str) {
+        let ordered = self.agent.in_force(drive);
+        // Without an order it follows from the drive's label.
+        let order = ordered.map(|ordered| OrderId::new(drive, ordered.stamp));
+        let order = order.map(tracing::field::display);
+        if self.retries.contains_key(&drive) {
+            tracing::debug!(order, %drive, "{step} again");
+        } else {
+            tracing::info!(order, %drive, "{step}");
         }
     }
 

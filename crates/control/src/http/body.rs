@@ -100,12 +100,14 @@ struct BriefBody {
     bay: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     serial: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    order: String,
 }
 
 impl From<wire::DriveBrief> for BriefBody {
     fn from(brief: wire::DriveBrief) -> Self {
-        let wire::DriveBrief { name, node, path, bay, serial } = brief;
-        Self { name, node, path, bay, serial }
+        let wire::DriveBrief { name, node, path, bay, serial, order } = brief;
+        Self { name, node, path, bay, serial, order }
     }
 }
 

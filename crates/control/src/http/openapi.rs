@@ -12,6 +12,8 @@ use super::refusal::CODES;
 /// The document as it is sent.
 pub(super) static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
 
+const ORDER: &str = "The order that says what is wanted of it; the same in the logs of the registry and of the agent.";
+
 fn document() -> Value {
     json!({
         "openapi": "3.1.0",
@@ -265,6 +267,7 @@ fn action_result() -> Value {
 fn drive_brief() -> Value {
     let properties = json!({
         "name": text(), "node": text(), "path": text(), "bay": text(), "serial": text(),
+        "order": words(ORDER),
     });
     object(&["name", "node", "path"], properties)
 }
@@ -307,6 +310,7 @@ fn drive_status() -> Value {
             "goal": object(&["wish", "generation"], json!({
                 "wish": { "enum": ["attach", "detach"] },
                 "generation": number("How often what is wanted has changed."),
+                "order": words(ORDER),
             })),
             "sinceMs": number("Since when it is in this state, in Unix milliseconds."),
             "present": flag("The device is on its machine."),

@@ -190,7 +190,8 @@ impl Cluster {
             asked.by.clone_into(&mut record.asked_by);
         });
         let text = format!("{} goes into operation, asked by {}.", self.describe(id), asked.by);
-        effects.notices.push(Notice::plain(About::Drive(id), text));
+        let notice = Notice::plain(About::Drive(id), text).of(self.order_id(id));
+        effects.notices.push(notice);
         self.order_anew(id, effects);
         Outcome::new(Code::Ok)
     }
@@ -228,7 +229,8 @@ impl Cluster {
             });
             let text =
                 format!("{} goes out of operation, asked by {}.", self.describe(id), asked.by);
-            effects.notices.push(Notice::plain(About::Drive(id), text));
+            let notice = Notice::plain(About::Drive(id), text).of(self.order_id(id));
+            effects.notices.push(notice);
             self.order_anew(id, effects);
             return try_again(self.waits_for(id));
         }

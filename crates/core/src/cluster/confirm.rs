@@ -51,7 +51,8 @@ impl Cluster {
             AnswerResult::Waiting(obstacle) => Contact::Waiting(obstacle),
             AnswerResult::Refused(refused) => {
                 let text = format!("{}: its agent refuses an order: {refused}.", self.describe(id));
-                effects.notices.push(Notice::warning(About::Drive(id), text));
+                let notice = Notice::warning(About::Drive(id), text);
+                effects.notices.push(notice.of(self.order_id(id)));
                 Contact::Refused(refused.to_string())
             }
         };
@@ -68,6 +69,6 @@ impl Cluster {
             }
             State::Unknown | State::Attaching | State::Closing => format!("{drive} is {state}."),
         };
-        Notice::plain(About::Drive(id), text)
+        Notice::plain(About::Drive(id), text).of(self.order_id(id))
     }
 }

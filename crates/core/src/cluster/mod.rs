@@ -34,7 +34,7 @@ use crate::ids::{
     VolumeId,
 };
 use crate::message::{Answer, Obstacle, Order, RecordHealth, Registered, Registration};
-use crate::order::{Generation, Ordered, Stamp, Term};
+use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
 
 /// What happens to a registry.
@@ -306,6 +306,13 @@ impl Cluster {
 
     pub fn drive(&self, id: DriveId) -> Option<&Drive> {
         self.drives.get(&id)
+    }
+
+    /// The order that says what is wanted of a drive, if anything was asked of it.
+    pub fn order_id(&self, drive: DriveId) -> Option<OrderId> {
+        let generation = self.drives.get(&drive)?.record.generation;
+        let stamp = Stamp { term: self.term(), generation };
+        (generation > Generation::ZERO).then(|| OrderId::new(drive, stamp))
     }
 
     /// A copy of some nodes with their drives, for decisions that are not to be taken.

@@ -2,6 +2,7 @@
 
 use super::Cluster;
 use crate::ids::{DriveId, NodeId};
+use crate::order::OrderId;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -9,6 +10,8 @@ pub struct Notice {
     pub warning: bool,
     pub about: About,
     pub text: String,
+    /// The order that was decided, confirmed or refused.
+    pub order: Option<OrderId>,
 }
 
 /// What a notice is about.
@@ -22,11 +25,16 @@ pub enum About {
 
 impl Notice {
     pub(super) fn plain(about: About, text: String) -> Self {
-        Self { warning: false, about, text }
+        Self { warning: false, about, text, order: None }
     }
 
     pub(super) fn warning(about: About, text: String) -> Self {
-        Self { warning: true, about, text }
+        Self { warning: true, about, text, order: None }
+    }
+
+    /// The same, about an order.
+    pub(super) fn of(self, order: Option<OrderId>) -> Self {
+        Self { order, ..self }
     }
 }
 

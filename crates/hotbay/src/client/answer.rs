@@ -213,6 +213,7 @@ mod tests {
 
     fn brief() -> DriveBrief {
         DriveBrief {
+            order: String::new(),
             name: "d-7f3a".into(),
             node: "node-a".into(),
             path: "/dev/sda".into(),

@@ -368,6 +368,7 @@ fn plain_result(result: wire::ActionResult) -> wire::ActionResult {
             path: plain(&drive.path),
             bay: plain(&drive.bay),
             serial: plain(&drive.serial),
+            order: plain(&drive.order),
         }),
         drives: result.drives.into_iter().map(plain_result).collect(),
     }

@@ -62,6 +62,7 @@ fn drive(drive: &Drive) -> (String, Lines) {
         ("Media", format!("{}, {} device", status.media, status.device_kind.to_lowercase())),
         ("State", format!("{} for {since}", rows::state(status))),
         ("Wanted", format!("{}, generation {}", status.goal.wish, status.goal.generation)),
+        ("Order", status.goal.order.clone().unwrap_or_else(missing)),
         (
             "Asked by",
             Some(status.asked_by.clone()).filter(|who| !who.is_empty()).unwrap_or_else(missing),

@@ -116,6 +116,7 @@ mod tests {
     #[test]
     fn a_drive_is_told_by_what_is_known_of_it() {
         let full = DriveBrief {
+            order: String::new(),
             name: "d-7f3a".into(),
             node: "node-a".into(),
             path: "/dev/sda".into(),

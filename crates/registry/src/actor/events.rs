@@ -67,7 +67,7 @@ mod tests {
         let log = EventLog::new();
         for number in 0..KEPT as u64 + 5 {
             let text = number.to_string();
-            log.push(number, Notice { warning: false, about: About::Registry, text });
+            log.push(number, Notice { warning: false, about: About::Registry, text, order: None });
         }
         let all = log.after(0);
         assert_eq!((all.len(), all[0].number), (KEPT, 6));

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
 
-use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply};
+use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply, State};
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{DriveId, SessionNumber};
-use hotbay_core::message::Order;
+use hotbay_core::message::{AnswerResult, Order, Registered};
+use hotbay_core::order::OrderId;
 use hotbay_core::pace::{Monotonic, Pace};
 use hotbay_core::rules::Rules;
 use tokio::sync::{mpsc, watch};
@@ -55,6 +56,8 @@ pub(super) struct Shown {
 /// What waits behind the gate.
 enum Held {
     ToAgent(SessionNumber, ToAgent),
+    /// An order that was sent before.
+    Again(SessionNumber, Box<Order>),
     Reply(ReplyTo, Reply),
     Read(Release),
     Notice(Notice),
@@ -155,8 +158,10 @@ impl Actor {
             | Event::Place { .. }
             | Event::Free { .. } => None,
         };
-        let about = match &event {
-            Event::Answer { answer, .. } => Some(answer.drive),
+        let answered = match &event {
+            Event::Answer { answer, .. } => {
+                Some((answer.drive, answer.order(), answer.result.clone()))
+            }
             Event::Register { .. }
             | Event::Devices { .. }
             | Event::SessionClosed(_)
@@ -170,13 +175,19 @@ impl Actor {
             Ok(effects) => effects,
             Err(refused) => {
                 // Also a refusal is computed from the state; but it promises nothing, so it need not wait.
+                if let Some((_, order, result)) = answered {
+                    tracing::debug!(%order, "answered, and not counted: {result}: {refused}");
+                }
                 self.shown.changed.send_modify(|number| *number += 1);
                 drop(reply.send(Err(refused.into())));
                 return;
             }
         };
+        if let Some((_, order, result)) = &answered {
+            log_answer(*order, result, !effects.notices.is_empty());
+        }
         self.carry_out(effects, session, report, reply);
-        if let Some(drive) = about {
+        if let Some((drive, ..)) = answered {
             match self.cluster.owed(drive) {
                 Some(_) => self.pace.keep(drive, self.now()),
                 None => self.pace.forget(drive),
@@ -209,6 +220,10 @@ impl Actor {
                 .get_or_insert_with(|| Batch { number: gate.decide(), writes: Vec::new() });
             batch.writes.extend(writes.iter().map(codec::encode));
         }
+        // First what was decided, then what follows from it.
+        for notice in notices {
+            self.hold(Held::Notice(notice));
+        }
         if let (Some(session), Reply::Registered(registered)) = (session, &result) {
             for order in registered.allowed.iter().chain(&registered.unknown) {
                 self.pace.sent(order.drive, self.now());
@@ -220,13 +235,26 @@ impl Actor {
         }
         for (session, order) in orders {
             self.pace.sent(order.drive, self.now());
-            self.send_order(session, order);
-        }
-        for notice in notices {
-            self.hold(Held::Notice(notice));
+            self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
         }
         self.hold(Held::Reply(reply, result));
         self.hold(Held::Changed);
+    }
+
+    /// What the agent still owes is told; the rest it hears with every registration.
+    fn log_registered(&self, session: SessionNumber, registered: &Registered) {
+        for order in registered.allowed.iter().chain(&registered.unknown) {
+            let (id, goal, session) = (order.id(), order.ordered.goal, session.get());
+            let state = self.cluster.drive(order.drive).map(|drive| drive.record.state);
+            match state {
+                Some(State::Attaching | State::Closing) => {
+                    tracing::info!(order = %id, session, "sent with the registration: {goal}");
+                }
+                Some(State::Attached | State::Unknown | State::Detached) | None => {
+                    tracing::debug!(order = %id, session, "sent with the registration: {goal}");
+                }
+            }
+        }
     }
 
     fn repeat_orders(&mut self) {
@@ -240,13 +268,9 @@ impl Actor {
 
     fn repeat(&mut self, drive: DriveId) {
         match self.cluster.owed(drive) {
-            Some((session, order)) => self.send_order(session, order),
+            Some((session, order)) => self.hold(Held::Again(session, Box::new(order))),
             None => self.pace.forget(drive),
         }
-    }
-
-    fn send_order(&mut self, session: SessionNumber, order: Order) {
-        self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
     }
 
     fn hold(&mut self, held: Held) {
@@ -258,12 +282,19 @@ impl Actor {
     fn let_out(&mut self, held: Held) {
         match held {
             Held::ToAgent(session, message) => {
-                let Some(outbox) = self.sessions.get(&session) else { return };
-                self.shown.stats.told(&message);
-                if outbox.try_send(message).is_err() {
-                    // An agent that does not read loses its session, and hears everything again at its next one.
-                    self.sessions.remove(&session);
+                match &message {
+                    ToAgent::Registered(registered) => self.log_registered(session, registered),
+                    ToAgent::Order(order) => {
+                        let (id, goal) = (order.id(), order.ordered.goal);
+                        tracing::info!(order = %id, session = session.get(), "sent: {goal}");
+                    }
+                    ToAgent::ReportTaken { .. } => {}
                 }
+                self.tell(session, message);
+            }
+            Held::Again(session, order) => {
+                tracing::debug!(order = %order.id(), session = session.get(), "sent again");
+                self.tell(session, ToAgent::Order(order));
             }
             Held::Reply(reply, result) => {
                 // A caller that hung up asked for something that is done all the same.
@@ -271,14 +302,24 @@ impl Actor {
             }
             Held::Read(release) => release(),
             Held::Notice(notice) => {
+                let order = notice.order.map(tracing::field::display);
                 if notice.warning {
-                    tracing::warn!("{}", notice.text);
+                    tracing::warn!(order, "{}", notice.text);
                 } else {
-                    tracing::info!("{}", notice.text);
+                    tracing::info!(order, "{}", notice.text);
                 }
                 self.shown.events.push((self.surroundings.wall_ms)(), notice);
             }
             Held::Changed => self.shown.changed.send_modify(|number| *number += 1),
+        }
+    }
+
+    fn tell(&mut self, session: SessionNumber, message: ToAgent) {
+        let Some(outbox) = self.sessions.get(&session) else { return };
+        self.shown.stats.told(&message);
+        if outbox.try_send(message).is_err() {
+            // An agent that does not read loses its session, and hears everything again at its next one.
+            self.sessions.remove(&session);
         }
     }
 
@@ -333,6 +374,16 @@ fn asks(event: &Event) -> bool {
         | Event::Place { .. }
         | Event::Free { .. } => true,
         Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,
+    }
+}
+
+/// A confirmation of what was confirmed before is nothing new.
+fn log_answer(order: OrderId, result: &AnswerResult, news: bool) {
+    match result {
+        AnswerResult::Done if !news => tracing::debug!(%order, "answered: {result}"),
+        AnswerResult::Done | AnswerResult::Waiting(_) | AnswerResult::Refused(_) => {
+            tracing::info!(%order, "answered: {result}");
+        }
     }
 }
 
