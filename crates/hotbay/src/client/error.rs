@@ -13,6 +13,16 @@ use super::exit::Exit;
 pub(crate) enum ClientError {
     #[error("no registry answers at {}: {}", socket.display(), why_unreachable(cause))]
     Unreachable { socket: PathBuf, cause: io::Error },
+    /// No registry can ever listen there.
+    #[error("{} is not a socket: it is a {what}", socket.display())]
+    NotASocket { socket: PathBuf, what: &'static str },
+    #[error("no registry has answered at {} within {waited}", socket.display())]
+    StayedAway {
+        socket: PathBuf,
+        waited: String,
+        #[source]
+        last: Box<ClientError>,
+    },
     #[error("the registry at {} does not answer (waited {waited_s} s)", socket.display())]
     NoAnswer { socket: PathBuf, waited_s: u64 },
     #[error("the connection to the registry at {} was lost", socket.display())]
@@ -41,9 +51,14 @@ pub(crate) enum ClientError {
 impl ClientError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Lost { .. } => Exit::TryAgain,
+            Self::Unreachable { .. }
+            | Self::StayedAway { .. }
+            | Self::NoAnswer { .. }
+            | Self::Lost { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
-            Self::TooManyNames { .. } | Self::NotConfirmed { .. } => Exit::Usage,
+            Self::NotASocket { .. } | Self::TooManyNames { .. } | Self::NotConfirmed { .. } => {
+                Exit::Usage
+            }
             Self::Answer(_)
             | Self::AnswerCount { .. }
             | Self::Yaml(_)
@@ -72,6 +87,14 @@ impl ClientError {
             Self::NoAnswer { .. } | Self::Lost { .. } => {
                 &["whether it took the request is not known; asking again is safe"]
             }
+            Self::StayedAway { last, .. } => {
+                let mut steps = vec!["nothing was asked for".to_owned()];
+                steps.extend(last.next_steps());
+                return steps;
+            }
+            Self::NotASocket { .. } => {
+                &["say where the registry listens:  --api PATH, or HOTBAY_API in the environment"]
+            }
             Self::RuntimeDir(_) => {
                 &["say where it is:  --api PATH, or HOTBAY_API in the environment"]
             }
@@ -94,7 +117,7 @@ impl ClientError {
     }
 }
 
-fn why_unreachable(error: &io::Error) -> String {
+pub(super) fn why_unreachable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),

@@ -3,7 +3,7 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
-//! - [`api`] is the connection, [`error`] why it does not work, [`exit`] what a script sees of all that.
+//! - [`api`] is the connection, [`first`] how long it is waited for at first, [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
 
 mod act;
@@ -13,6 +13,7 @@ mod describe;
 mod error;
 mod events;
 mod exit;
+mod first;
 mod get;
 mod nearest;
 mod repair;
@@ -28,9 +29,11 @@ pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
 pub(crate) use screen::Screen;
 
+use std::time::Instant;
+
 use crate::cli::{ClientCommand, DriveCommand, HostCommand, RegistryCommand};
 use act::{Asked, Verb};
-use api::Api;
+use first::Patience;
 
 /// Runs one command against the registry at `api`, or where one is found.
 pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, ClientError> {
@@ -39,8 +42,13 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
         .build()
         .map_err(ClientError::Start)?;
     runtime.block_on(async {
-        let api = Api::connect(api::socket(api)?).await?;
+        let began = Instant::now();
         let mut screen = Screen::new();
+        let patience = Patience::of(&command);
+        let Some(api) = first::connect(api::socket(api)?, patience, began, &mut screen).await?
+        else {
+            return Ok(Exit::TryAgain);
+        };
         match command {
             ClientCommand::Get(args) => get::run(&api, &mut screen, args).await,
             ClientCommand::Describe { what } => describe::run(&api, &mut screen, what).await,
@@ -51,7 +59,7 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
                     DriveCommand::Add(args) => (Verb::Add, args),
                     DriveCommand::Remove(args) => (Verb::Remove, args),
                 };
-                act::run(&api, &mut screen, Asked::of_drives(verb, args)).await
+                act::run(&api, &mut screen, Asked::of_drives(verb, args), began).await
             }
             ClientCommand::Host { command } => {
                 let asked = match command {
@@ -63,7 +71,7 @@ pub(crate) fn run(api: Option<&str>, command: ClientCommand) -> Result<Exit, Cli
                         return repair::purge(&api, &mut screen, &host, yes).await;
                     }
                 };
-                act::run(&api, &mut screen, asked).await
+                act::run(&api, &mut screen, asked, began).await
             }
             ClientCommand::Registry { command: RegistryCommand::Adopt { yes } } => {
                 repair::adopt(&api, &mut screen, yes).await
