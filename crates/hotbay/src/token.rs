@@ -13,7 +13,7 @@ use crate::client::{ClientError, Exit};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  hotbay token create node-b           then, on node-b: hotbay node --join TOKEN --data-dir DIR
+  hotbay token create node-b           then, on node-b: hotbay node --join TOKEN
   hotbay token create node-b --ttl 10m --address storage.example:7443";
 
 #[derive(Debug, Subcommand)]

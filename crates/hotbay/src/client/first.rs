@@ -1,5 +1,5 @@
-//! The first connection of a command: made at once, or, by a command that waits anyway, waited for. `run` in the folder's
-//! root calls it.
+//! The first connection of a command: made at once, or, by a command that waits anyway, waited for. The folder's `run`
+//! calls it.
 
 use std::future::pending;
 use std::io;

@@ -3,7 +3,8 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
-//! - [`api`] is the connection, [`first`] how long it is waited for at first, [`error`] why it does not work, [`exit`] what a script sees of all that.
+//! - [`api`] is the connection, [`first`] how long it is waited for at first, [`error`] why it does not work, [`exit`]
+//!   what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
 
 mod act;
@@ -21,13 +22,14 @@ mod rows;
 mod screen;
 mod status;
 mod suggest;
-mod table;
+pub(crate) mod table;
 mod wait;
 mod words;
 
 pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
-pub(crate) use screen::Screen;
+pub(crate) use nearest::{did_you_mean, nearest};
+pub(crate) use screen::{Screen, plain};
 
 use std::time::Instant;
 

@@ -1,25 +1,28 @@
 //! `hotbay up`: the registry and this machine's agent, with its real drives.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hotbay_api::token::check_address;
 use hotbay_core::ids::NodeName;
 use hotbay_host::RuntimeDir;
 use hotbay_node::Place;
 use tokio::sync::mpsc;
 
 use super::supervise::{Happened, Part, Supervisor};
-use super::{demo, ready, stop};
+use super::{RunError, demo, ready, stop};
+use crate::config::{ConfigArgs, Given, Settings, Source};
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
   hotbay up                                        this machine, all its drives, none in operation
-  hotbay up --data-dir /srv/hotbay --drives '/dev/nvme*n1'";
+  hotbay up --data-dir /srv/hotbay --drives '/dev/nvme*n1'
+  hotbay up --config ./hotbay.toml                 settings from a file: hotbay config check ./hotbay.toml";
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -33,74 +36,67 @@ pub(crate) struct UpArgs {
     /// The name of this node [default: the machine's host name]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
-    /// The Unix socket to listen on; http.sock beside it has the same API as HTTP and JSON [default: api.sock in
-    /// /run/hotbay, or in the user's runtime directory]
+    /// The Unix socket to listen on [default: api.sock in /run/hotbay, or in the user's runtime directory]
     #[arg(long, value_name = "PATH")]
-    listen: Option<PathBuf>,
+    listen: Option<String>,
     /// Where to listen for agents on other machines, over TLS; may be repeated. Nowhere if left out
     #[arg(long, value_name = "HOST:PORT")]
     listen_agents: Vec<String>,
+    /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
+    #[arg(long, value_name = "PATH")]
+    http: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
-pub(crate) fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
-    let UpArgs { data_dir, drives, name, listen, listen_agents } = args;
-    let data_dir = data_dir.map_or_else(default_data_dir, Ok)?;
-    let name = name.map_or_else(host_name, Ok)?;
-    let api = match listen {
-        Some(api) => api,
-        None => RuntimeDir::of_this_user()?.path().join("api.sock"),
-    };
-    for text in &drives {
+pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
+    let UpArgs { data_dir, drives, name, listen, listen_agents, http, config } = args;
+    let listen = listen.into_iter().collect();
+    let given = Given { data_dir, drives, name, listen, listen_agents, http, ..Given::default() };
+    let settings = config.settings(given)?;
+    let (data_dir, name) = (settings.data_dir()?, settings.name()?);
+    Ok(start(&settings, data_dir, &name)?)
+}
+
+/// Checks what could keep the parts from starting, and starts them.
+fn start(settings: &Settings, data_dir: &Path, name: &NodeName) -> anyhow::Result<ExitCode> {
+    let api = socket(settings)?;
+    settings.listen_agents.value.iter().try_for_each(|address| check_address(address))?;
+    for text in &settings.drives.value {
         let place: Place = text.parse()?;
         hotbay_host::scan::list(&hotbay_host::scan::Selection::Patterns(vec![place.pattern]))
             .with_context(|| format!("--drives {text:?}"))?;
     }
-    std::fs::create_dir_all(&data_dir)
+    std::fs::create_dir_all(data_dir)
         .with_context(|| format!("cannot use {} as the data directory", data_dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(&data_dir, &name, &api, &listen_agents, &drives))
+    runtime.block_on(run(settings, data_dir, name, &api))
+}
+
+/// Where the registry listens. The folder of the usual place is made if it is missing.
+pub(super) fn socket(settings: &Settings) -> anyhow::Result<PathBuf> {
+    if settings.listen.from == Source::Default {
+        RuntimeDir::of_this_user()?;
+    }
+    let socket = settings.listen.value.first().context("there is no socket to listen on")?;
+    Ok(PathBuf::from(socket))
 }
 
 async fn run(
-    data_dir: &std::path::Path,
+    settings: &Settings,
+    data_dir: &Path,
     name: &NodeName,
-    api: &std::path::Path,
-    listen_agents: &[String],
-    drives: &[String],
+    api: &Path,
 ) -> anyhow::Result<ExitCode> {
     println!("Hotbay on {name}, everything under {}", data_dir.display());
     let (mut supervisor, mut happened) = Supervisor::new();
-    let mut arguments = vec![
-        "controller".into(),
-        "--data-dir".into(),
-        data_dir.join("registry").into(),
-        "--listen".into(),
-        api.into(),
-        "--http".into(),
-        api.with_file_name("http.sock").into(),
-    ];
-    arguments
-        .extend(listen_agents.iter().map(|address| format!("--listen-agents={address}").into()));
-    supervisor.start(Part { name: "registry".to_owned(), arguments, log: None });
+    supervisor.start(registry(settings, data_dir, api));
     wait_for_registry(&mut happened).await?;
     println!("  {:<11} ready   unix:{}", "registry", api.display());
-    for address in listen_agents {
+    for address in &settings.listen_agents.value {
         println!("  {:<11} agents  {address}", "");
     }
-    let mut arguments = vec![
-        "node".into(),
-        "--join".into(),
-        api.into(),
-        "--name".into(),
-        name.as_str().into(),
-        "--data-dir".into(),
-        data_dir.join("node").into(),
-    ];
-    for drive in drives {
-        arguments.push("--drives".into());
-        arguments.push(drive.into());
-    }
-    supervisor.start(Part { name: name.to_string(), arguments, log: None });
+    supervisor.start(agent(settings, data_dir, name, api));
     let names = [name.to_string()];
     let ready = ready::nodes(api, &names, |node| {
         println!(
@@ -124,6 +120,43 @@ async fn run(
     outcome
 }
 
+/// The registry's process. It is told everything, and reads no file that may have changed meanwhile.
+fn registry(settings: &Settings, data_dir: &Path, api: &Path) -> Part {
+    let mut arguments = vec![
+        "controller".into(),
+        "--no-config".into(),
+        "--data-dir".into(),
+        data_dir.join("registry").into(),
+        "--listen".into(),
+        api.into(),
+    ];
+    if let Some(http) = &settings.http.value {
+        arguments.extend(["--http".into(), http.into()]);
+    }
+    let addresses = settings.listen_agents.value.iter();
+    arguments.extend(addresses.map(|address| format!("--listen-agents={address}").into()));
+    Part { name: "registry".to_owned(), arguments, log: None }
+}
+
+/// The agent's process, told everything likewise.
+fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> Part {
+    let mut arguments = vec![
+        "node".into(),
+        "--no-config".into(),
+        "--join".into(),
+        api.into(),
+        "--name".into(),
+        name.as_str().into(),
+        "--data-dir".into(),
+        data_dir.join("node").into(),
+    ];
+    for drive in &settings.drives.value {
+        arguments.push("--drives".into());
+        arguments.push(drive.into());
+    }
+    Part { name: name.to_string(), arguments, log: None }
+}
+
 async fn wait_for_registry(happened: &mut mpsc::Receiver<Happened>) -> anyhow::Result<()> {
     match tokio::time::timeout(READY_LIMIT, happened.recv()).await {
         Ok(Some(Happened::Ready)) => Ok(()),
@@ -132,17 +165,4 @@ async fn wait_for_registry(happened: &mut mpsc::Receiver<Happened>) -> anyhow::R
         }
         Ok(None) | Err(_) => bail!("the registry is not ready after {} s", READY_LIMIT.as_secs()),
     }
-}
-
-fn default_data_dir() -> anyhow::Result<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/hotbay"));
-    }
-    let home = std::env::var_os("HOME").context("HOME is not set; give --data-dir")?;
-    Ok(PathBuf::from(home).join(".local/share/hotbay"))
-}
-
-fn host_name() -> anyhow::Result<NodeName> {
-    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-    name.parse().with_context(|| "give the node a name with --name".to_owned())
 }
