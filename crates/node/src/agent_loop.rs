@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
-use hotbay_core::agent::{Agent, AgentRecord, AttachWork, Effect, Event, Identity};
+use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity};
 use hotbay_core::device::{DeviceKind, Observed};
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
 use hotbay_core::message::Obstacle;
-use hotbay_core::order::Goal;
+use hotbay_core::order::{Generation, Goal};
 use hotbay_core::rules::Rules;
 use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{Limits, Workers};
@@ -96,8 +96,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     };
     let mut inventory = Inventory::new(workers, config.places.clone());
     let Found { devices, hanging } = inventory.look(ours, &left_alone).await;
-    let (agent, effects) =
-        Agent::start(Rules::default(), config.incarnation, found, devices.clone());
+    let (agent, effects) = Agent::start(
+        Rules::default(),
+        config.incarnation,
+        found,
+        devices.clone(),
+        AttachAtStart::default(),
+    );
     let mut shell = Shell {
         agent,
         name: config.name,
@@ -206,12 +211,16 @@ impl Shell {
             }
             StepEnd::Event(event) => event,
         };
-        if let Event::Attached { drive, result: Ok(_) } | Event::Closed { drive, result: Ok(()) } =
-            &event
-        {
-            self.retries.remove(drive);
-        }
+        let well = match &event {
+            Event::Attached { drive, result: Ok(_) }
+            | Event::Closed { drive, result: Ok(()), .. } => Some(*drive),
+            _ => None,
+        };
         let effects = self.agent.step(event);
+        // A drive that is closed, with a label that could not be written, is tried again all the same.
+        if let Some(drive) = well.filter(|drive| !effects.contains(&Effect::RetryLater(*drive))) {
+            self.retries.remove(&drive);
+        }
         self.perform(effects);
     }
 
@@ -338,9 +347,9 @@ impl Shell {
                     let at = self.place_of(drive);
                     self.drives.detach(drive, at, identity, generation);
                 }
-                Effect::Prove { drive } => {
+                Effect::Prove { drive, generation } => {
                     tracing::debug!(%drive, "proving that it is closed");
-                    self.prove(drive);
+                    self.prove(drive, generation);
                 }
                 Effect::Send(answer) => self.tell(FromAgent::Answer(answer)),
                 Effect::RetryLater(drive) => self.retry_later(drive),
@@ -363,14 +372,17 @@ impl Shell {
 
     /// Proves that a closed drive is closed. One that is not on the machine has nothing left to close, but a device
     /// that hangs may be it: then nothing is proved.
-    fn prove(&self, drive: DriveId) {
+    fn prove(&self, drive: DriveId, generation: Generation) {
         let at = self.place_of(drive);
         match self.hanging.first() {
             Some(path) if at.is_nowhere() => {
                 let why = format!("{path} does not answer, and may be it");
                 self.drives.not_proved(drive, Obstacle::CannotProve { why });
             }
-            Some(_) | None => self.drives.prove(drive, at),
+            Some(_) | None => {
+                let identity = self.identity().expect("an order names the cluster");
+                self.drives.prove(drive, at, identity, generation);
+            }
         }
     }
 

@@ -124,30 +124,30 @@ impl Drives {
     ) {
         let Open { descriptor, id } =
             self.open.remove(&drive).expect("only an open drive is closed");
-        let want = Want {
-            cluster: identity.cluster,
-            drive,
-            node: identity.node,
-            generation,
-            in_operation: false,
-            take_over: false,
-        };
+        let release = release(drive, identity, generation);
         let Where { path, kind, evidence } = at;
-        let release = Some(LabelWant(want));
         let request = Request::Detach(Detach { path, kind, evidence, known: Some(id), release });
         self.spawn(drive, request, vec![descriptor], move |outcome| proved(drive, outcome));
     }
 
-    /// Proves that a closed drive is closed.
-    pub(crate) fn prove(&self, drive: DriveId, at: Where) {
+    /// Releases the label of a closed drive, if it is not released, and proves that the drive is closed.
+    pub(crate) fn prove(
+        &self,
+        drive: DriveId,
+        at: Where,
+        identity: Identity,
+        generation: Generation,
+    ) {
+        let release = release(drive, identity, generation);
         let Where { path, kind, evidence } = at;
-        let request = Request::Detach(Detach { path, kind, evidence, known: None, release: None });
+        let request = Request::Detach(Detach { path, kind, evidence, known: None, release });
         self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome));
     }
 
     /// Ends a proof that cannot even be begun.
     pub(crate) fn not_proved(&self, drive: DriveId, obstacle: Obstacle) {
-        self.end(StepEnd::Event(Event::Closed { drive, result: Err(obstacle) }));
+        let result = Err(obstacle);
+        self.end(StepEnd::Event(Event::Closed { drive, label: None, result }));
     }
 
     /// Gives every descriptor to children, so that a drive that hangs does not keep this process from ending.
@@ -221,10 +221,21 @@ fn attach(work: &AttachWork, at: Where, identity: Identity) -> Attach {
         drive: work.drive,
         node: identity.node,
         generation: work.generation,
-        in_operation: true,
+        in_operation: work.in_operation,
         take_over: work.take_over,
     });
     Attach { path, kind, evidence, want }
+}
+
+fn release(drive: DriveId, identity: Identity, generation: Generation) -> Option<LabelWant> {
+    Some(LabelWant(Want {
+        cluster: identity.cluster,
+        drive,
+        node: identity.node,
+        generation,
+        in_operation: false,
+        take_over: false,
+    }))
 }
 
 fn attach_failed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
@@ -249,9 +260,11 @@ fn attach_failed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd 
 }
 
 fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
+    let mut label = None;
     let result = match outcome {
         Ok(Done { response: Response::Detached(detached), .. }) => {
-            let Detached { label_not_updated, proof } = detached;
+            let Detached { label: seen, label_not_updated, proof } = detached;
+            label = seen;
             if let Some(why) = label_not_updated {
                 tracing::warn!(%drive, "its label does not say that it is released: {why}");
             }
@@ -269,5 +282,5 @@ fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
         // A child that died has closed what it had; whether that is proved is asked again.
         Err(error) => Err(Obstacle::CannotProve { why: error.to_string() }),
     };
-    StepEnd::Event(Event::Closed { drive, result })
+    StepEnd::Event(Event::Closed { drive, label, result })
 }

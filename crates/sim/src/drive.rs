@@ -37,7 +37,7 @@ pub(crate) enum Work {
     Attach { work: AttachWork, identity: Identity },
     Relabel { work: AttachWork, identity: Identity, disk: usize },
     Detach { generation: Generation, identity: Identity, disk: usize, evidence: Evidence },
-    Prove { evidence: Evidence },
+    Prove { generation: Generation, identity: Identity, evidence: Evidence },
 }
 
 impl Disk {
@@ -116,7 +116,7 @@ fn attach_want(work: &AttachWork, identity: Identity) -> Want {
         drive: work.drive,
         node: identity.node,
         generation: work.generation,
-        in_operation: true,
+        in_operation: work.in_operation,
         take_over: work.take_over,
     }
 }
@@ -200,12 +200,36 @@ impl World {
         drive: DriveId,
         generation: Generation,
         identity: Identity,
-    ) {
+    ) -> Option<LabelSeen> {
         let want = release_want(drive, generation, identity);
         let there = &mut self.disks[disk];
-        if there.label_fails || there.write_label(&want).is_err() {
+        let written = if there.label_fails { None } else { there.write_label(&want).ok() };
+        if written.is_none() {
             self.fault(Fault::ReleaseNotWritten);
         }
+        written.flatten()
+    }
+
+    /// The label of a closed drive is marked released, if it is not and nobody else has the drive.
+    pub(crate) fn release_closed_ends(
+        &mut self,
+        machine: usize,
+        drive: DriveId,
+        generation: Generation,
+        identity: Identity,
+        evidence: &Evidence,
+    ) -> Option<LabelSeen> {
+        let disk = self.disk_with(machine, evidence)?;
+        let label = self.disks[disk].label?;
+        let held = (label.cluster, label.drive, label.node);
+        if !label.in_operation || held != (identity.cluster, drive, identity.node) {
+            return Some(label);
+        }
+        if self.disks[disk].foreign || self.outlived(machine, disk) {
+            self.fault(Fault::ReleaseNotWritten);
+            return None;
+        }
+        self.release_ends(disk, drive, generation, identity)
     }
 
     /// Whether it can be proved that a drive is closed. One that is gone from the machine is.
@@ -227,7 +251,7 @@ impl World {
     }
 
     /// An agent died in the middle of a step: the label may have been written.
-    pub(crate) fn step_cut_off(&mut self, machine: usize, work: &Work) {
+    pub(crate) fn step_cut_off(&mut self, machine: usize, drive: DriveId, work: &Work) {
         if self.rng.chance(500) {
             return;
         }
@@ -241,12 +265,12 @@ impl World {
                 drop(self.relabel_ends(*disk, work, *identity));
             }
             Work::Detach { generation, identity, disk, evidence: _ } => {
-                let drive = self.disks[*disk].label.map(|label| label.drive);
-                if let Some(drive) = drive {
-                    self.release_ends(*disk, drive, *generation, *identity);
-                }
+                self.release_ends(*disk, drive, *generation, *identity);
             }
-            Work::Prove { .. } => {}
+            Work::Prove { generation, identity, evidence } => {
+                let (generation, identity, evidence) = (*generation, *identity, evidence.clone());
+                self.release_closed_ends(machine, drive, generation, identity, &evidence);
+            }
         }
     }
 

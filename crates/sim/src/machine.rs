@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hotbay_core::agent::{Agent, AgentRecord, Effect, Event as Happens, Identity, RecordFound};
+use hotbay_core::agent::{
+    Agent, AgentRecord, AttachAtStart, Effect, Event as Happens, Identity, RecordFound,
+};
 use hotbay_core::device::Observed;
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
@@ -167,8 +169,13 @@ impl World {
         };
         let by_label = devices.iter().filter_map(in_operation).filter(|_| without_record);
         let by_label = by_label.collect();
-        let (agent, effects) =
-            Agent::start(self.rules, incarnation, there.found(), devices.clone());
+        let (agent, effects) = Agent::start(
+            self.rules,
+            incarnation,
+            there.found(),
+            devices.clone(),
+            AttachAtStart::default(),
+        );
         there.process = Some(Process {
             start,
             agent,
@@ -297,9 +304,10 @@ impl World {
                 let disk = self.agent_of(machine).open[&drive];
                 self.begin(machine, drive, Work::Detach { generation, identity, disk, evidence });
             }
-            Effect::Prove { drive } => {
+            Effect::Prove { drive, generation } => {
+                let identity = self.identity(machine);
                 let evidence = self.remembered(machine, drive);
-                self.begin(machine, drive, Work::Prove { evidence });
+                self.begin(machine, drive, Work::Prove { generation, identity, evidence });
             }
             Effect::Send(answer) => self.send_answer(machine, answer),
             Effect::RetryLater(drive) => self.retry_later(machine, drive),

@@ -1,6 +1,6 @@
 //! Steps on drives by the agent's children, and the death of an agent in the middle of them.
 
-use hotbay_core::agent::Event as Happens;
+use hotbay_core::agent::{Effect, Event as Happens};
 use hotbay_core::ids::{DriveId, MachineId};
 use hotbay_core::message::Obstacle;
 
@@ -24,7 +24,7 @@ impl World {
         let disk = match &work {
             Work::Attach { work, .. } => self.disk_with(machine, &work.evidence),
             Work::Relabel { disk, .. } | Work::Detach { disk, .. } => Some(*disk),
-            Work::Prove { evidence } => self.disk_with(machine, evidence),
+            Work::Prove { evidence, .. } => self.disk_with(machine, evidence),
         };
         if disk.is_some_and(|disk| self.disks[disk].hangs) {
             lasts = self.rng.between(STUCK_AFTER + 1, 90 * SECOND);
@@ -62,23 +62,26 @@ impl World {
                 Happens::Attached { drive, result }
             }
             Work::Detach { generation, identity, disk, evidence } => {
-                self.release_ends(disk, drive, generation, identity);
+                let label = self.release_ends(disk, drive, generation, identity);
                 self.agent_of(machine).open.remove(&drive);
-                Happens::Closed { drive, result: self.proof(machine, &evidence) }
+                Happens::Closed { drive, label, result: self.proof(machine, &evidence) }
             }
-            Work::Prove { evidence } => {
-                Happens::Closed { drive, result: self.proof(machine, &evidence) }
+            Work::Prove { generation, identity, evidence } => {
+                let label =
+                    self.release_closed_ends(machine, drive, generation, identity, &evidence);
+                Happens::Closed { drive, label, result: self.proof(machine, &evidence) }
             }
         };
         let well = matches!(
             &event,
             Happens::Attached { result: Ok(_), .. } | Happens::Closed { result: Ok(()), .. }
         );
-        if well {
+        note!(self, "{}: {}", self.machines[machine].name, said(&event));
+        let effects = self.agent_of(machine).agent.step(event);
+        if well && !effects.contains(&Effect::RetryLater(drive)) {
             self.succeeded(machine, drive);
         }
-        note!(self, "{}: {}", self.machines[machine].name, said(&event));
-        self.step_agent(machine, event);
+        self.perform(machine, effects);
     }
 
     /// The agent dies, and its descriptors and children with it; a child that hangs may outlive it.
@@ -136,7 +139,7 @@ impl World {
                 let lasts = self.rng.between(100, 40 * SECOND);
                 self.after(lasts, Event::ChildEnds { machine, child: number });
             }
-            None => self.step_cut_off(machine, &step.work),
+            None => self.step_cut_off(machine, drive, &step.work),
         }
     }
 
@@ -146,7 +149,7 @@ impl World {
         let Some(at) = children.iter().position(|child| child.number == number) else { return };
         let child = children.remove(at);
         note!(self, "{}: the child on {} ends", self.machines[machine].name, short(child.drive));
-        self.step_cut_off(machine, &child.work);
+        self.step_cut_off(machine, child.drive, &child.work);
     }
 
     fn lose_record(&mut self, machine: usize) {
@@ -176,9 +179,11 @@ impl World {
 fn said(event: &Happens) -> String {
     match event {
         Happens::Attached { drive, result: Ok(_) } => format!("{} is open", short(*drive)),
-        Happens::Closed { drive, result: Ok(()) } => format!("{} is closed, proved", short(*drive)),
+        Happens::Closed { drive, result: Ok(()), .. } => {
+            format!("{} is closed, proved", short(*drive))
+        }
         Happens::Attached { drive, result: Err(obstacle) }
-        | Happens::Closed { drive, result: Err(obstacle) } => {
+        | Happens::Closed { drive, result: Err(obstacle), .. } => {
             format!("{}: {obstacle}", short(*drive))
         }
         _ => String::new(),

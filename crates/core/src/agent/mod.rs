@@ -54,9 +54,11 @@ pub enum Event {
         drive: DriveId,
         result: Result<LabelSeen, Obstacle>,
     },
-    /// A detach or a proof ended. The descriptor is closed either way; `Ok` means that this is proved.
+    /// A detach or a proof ended. The descriptor is closed either way; `Ok` means that this is proved. `label` is what
+    /// the label says now, if that is known: it may not have been possible to write it.
     Closed {
         drive: DriveId,
+        label: Option<LabelSeen>,
         result: Result<(), Obstacle>,
     },
     /// A step takes too long. It still runs.
@@ -82,9 +84,10 @@ pub enum Effect {
         drive: DriveId,
         generation: Generation,
     },
-    /// The drive is closed: prove it.
+    /// The drive is closed: mark the label released if it is not, and prove that the drive is closed.
     Prove {
         drive: DriveId,
+        generation: Generation,
     },
     Send(Answer),
     /// Give [`Event::Retry`] after a pause.
@@ -105,7 +108,20 @@ pub struct AttachWork {
     pub evidence: Evidence,
     pub path: String,
     pub generation: Generation,
+    /// What the label is to say. False only where a released drive is opened at the start: its label stays as it is.
+    pub in_operation: bool,
     pub take_over: bool,
+}
+
+/// What an agent opens before a registry has said anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum AttachAtStart {
+    /// What the record allows; without a usable record, what labels of this cluster and node say is in operation.
+    #[default]
+    Allowed,
+    /// Every drive with a label of this cluster and node, removed or not. A removed drive is open again until the
+    /// registry has answered the registration.
+    All,
 }
 
 /// Why an agent does not accept a registry.
@@ -154,8 +170,8 @@ enum Written {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Local {
     actual: Actual,
-    /// What the label asked for at a start without a usable record.
-    by_label: Option<Generation>,
+    /// The drive is open, or to be opened, by what its label said at the start, until an order comes.
+    by_label: Option<ByLabel>,
     /// The order in force that the registry waits to hear of.
     owed: Option<Ordered>,
     /// Whether the order in force is on disk.
@@ -164,6 +180,12 @@ struct Local {
     pausing: bool,
     /// The obstacle that the registry was last told of, so that it is not told again and again.
     told: Option<Obstacle>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct ByLabel {
+    generation: Generation,
+    in_operation: bool,
 }
 
 /// How the drive is, as far as this agent knows.
@@ -192,12 +214,13 @@ impl Local {
 
 impl Agent {
     /// Starts from what was found on disk and on the machine. The effects open what the record allows; without a
-    /// usable record, what labels of this cluster and node say is in operation.
+    /// usable record, what labels of this cluster and node say is in operation; or more, if `at_start` says so.
     pub fn start(
         rules: Rules,
         incarnation: Incarnation,
         found: RecordFound,
         devices: Vec<Observed>,
+        at_start: AttachAtStart,
     ) -> (Self, Vec<Effect>) {
         let (record, health) = match found {
             RecordFound::Usable(record) => (record, RecordHealth::Usable),
@@ -210,14 +233,19 @@ impl Agent {
         };
         let mut drives: BTreeMap<_, _> =
             record.drives.keys().map(|drive| (*drive, Local::closed())).collect();
-        if let (false, Some(identity)) = (health == RecordHealth::Usable, record.identity) {
-            let ours = devices
-                .iter()
-                .filter_map(|device| device.label)
-                .filter(|label| label.cluster == identity.cluster && label.node == identity.node);
-            for label in ours.filter(|label| label.in_operation) {
-                let local = Local { by_label: Some(label.generation), ..Local::closed() };
-                drives.insert(label.drive, local);
+        let counts = |label: &LabelSeen| match at_start {
+            AttachAtStart::Allowed => health != RecordHealth::Usable && label.in_operation,
+            AttachAtStart::All => true,
+        };
+        if let Some(identity) = record.identity {
+            let labels = devices.iter().filter_map(|device| device.label);
+            let ours = |label: &LabelSeen| {
+                (label.cluster, label.node) == (identity.cluster, identity.node)
+            };
+            for label in labels.filter(|label| ours(label) && counts(label)) {
+                let LabelSeen { generation, in_operation, .. } = label;
+                let by_label = Some(ByLabel { generation, in_operation });
+                drives.insert(label.drive, Local { by_label, ..Local::closed() });
             }
         }
         let mut agent = Self {
@@ -293,7 +321,9 @@ impl Agent {
             Event::Saved => self.saved(&mut effects),
             Event::SaveFailed { error } => self.save_failed(&error, &mut effects),
             Event::Attached { drive, result } => self.attached(drive, result, &mut effects),
-            Event::Closed { drive, result } => self.closed(drive, result, &mut effects),
+            Event::Closed { drive, label, result } => {
+                self.closed(drive, label, result, &mut effects);
+            }
             Event::Stuck { drive, obstacle } => self.waiting(drive, obstacle, &mut effects),
             Event::Retry(drive) => {
                 if let Some(local) = self.drives.get_mut(&drive) {

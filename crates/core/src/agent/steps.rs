@@ -1,6 +1,6 @@
 //! The steps an agent takes on a drive, one at a time, until the drive is as wanted.
 
-use super::{Actual, Agent, AttachWork, Effect, Written};
+use super::{Actual, Agent, AttachWork, ByLabel, Effect, Written};
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Comparison;
 use crate::ids::DriveId;
@@ -40,14 +40,23 @@ impl Agent {
     pub(super) fn closed(
         &mut self,
         drive: DriveId,
+        label: Option<LabelSeen>,
         result: Result<(), Obstacle>,
         effects: &mut Vec<Effect>,
     ) {
         let local = self.drives.get_mut(&drive).expect("a step was under way");
         debug_assert!(matches!(local.actual, Actual::Closing | Actual::Proving));
         local.actual = Actual::Closed;
+        if let Some(label) = label {
+            self.saw_label(label);
+        }
         match (result, self.wanted(drive)) {
-            (Ok(()), Some((Goal::Detach, _))) => self.done(drive, effects),
+            (Ok(()), Some((Goal::Detach, generation))) => {
+                self.done(drive, effects);
+                if self.unreleased(drive, generation) {
+                    self.pause(drive, effects);
+                }
+            }
             (Ok(()) | Err(_), Some((Goal::Attach, _)) | None) => self.advance(drive, effects),
             (Err(obstacle), Some((Goal::Detach, _))) => {
                 self.try_again_later(drive, Goal::Detach, obstacle, effects);
@@ -65,11 +74,15 @@ impl Agent {
     ) {
         if self.wanted(drive).is_some_and(|(goal, _)| goal == tried) {
             self.waiting(drive, obstacle, effects);
-            self.drives.get_mut(&drive).expect("a step was under way").pausing = true;
-            effects.push(Effect::RetryLater(drive));
+            self.pause(drive, effects);
         } else {
             self.advance(drive, effects);
         }
+    }
+
+    fn pause(&mut self, drive: DriveId, effects: &mut Vec<Effect>) {
+        self.drives.get_mut(&drive).expect("a step was under way").pausing = true;
+        effects.push(Effect::RetryLater(drive));
     }
 
     pub(super) fn advance_all(&mut self, effects: &mut Vec<Effect>) {
@@ -106,22 +119,25 @@ impl Agent {
             (Goal::Detach, Actual::Open { .. }) => {
                 (Actual::Closing, Effect::Detach { drive, generation })
             }
-            (Goal::Detach, Actual::Closed) if owed => (Actual::Proving, Effect::Prove { drive }),
+            (Goal::Detach, Actual::Closed) if owed || self.unreleased(drive, generation) => {
+                (Actual::Proving, Effect::Prove { drive, generation })
+            }
             (Goal::Detach, Actual::Closed) => return,
         };
         self.drives.get_mut(&drive).expect("looked at above").actual = step;
         effects.push(effect);
     }
 
-    /// What is wanted of a drive: by the order in force, or by the label at a start without a record.
+    /// What is wanted of a drive: what its label said at the start, until an order comes, or the order in force.
     pub(super) fn wanted(&self, drive: DriveId) -> Option<(Goal, Generation)> {
-        match self.in_force(drive) {
-            Some(ordered) => Some((ordered.goal, ordered.stamp.generation)),
-            None => {
-                let by_label = self.drives.get(&drive).and_then(|local| local.by_label)?;
-                Some((Goal::Attach, by_label))
-            }
+        match self.by_label(drive) {
+            Some(by_label) => Some((Goal::Attach, by_label.generation)),
+            None => self.in_force(drive).map(|ordered| (ordered.goal, ordered.stamp.generation)),
         }
+    }
+
+    fn by_label(&self, drive: DriveId) -> Option<ByLabel> {
+        self.drives.get(&drive).and_then(|local| local.by_label)
     }
 
     pub(super) fn attach_work(&self, drive: DriveId, generation: Generation) -> Option<AttachWork> {
@@ -139,7 +155,26 @@ impl Agent {
             evidence: device.evidence.clone(),
             path: device.path.clone(),
             generation,
+            in_operation: self.by_label(drive).is_none_or(|by_label| by_label.in_operation),
             take_over: memory.is_some_and(|memory| memory.take_over),
+        })
+    }
+
+    /// Whether a drive that is to be closed has a label that would have it opened at a start without a record: it could
+    /// not be written at the detach, or the drive could not be opened any more before it was to be closed.
+    fn unreleased(&self, drive: DriveId, generation: Generation) -> bool {
+        let (Some(memory), Some(identity)) = (self.record.drives.get(&drive), self.record.identity)
+        else {
+            return false;
+        };
+        let same =
+            |device: &&Observed| device.evidence.compare(&memory.evidence) == Comparison::Same;
+        let label = self.devices.iter().find(same).and_then(|device| device.label);
+        label.is_some_and(|label| {
+            label.in_operation
+                && (label.cluster, label.node, label.drive)
+                    == (identity.cluster, identity.node, drive)
+                && label.generation <= generation
         })
     }
 

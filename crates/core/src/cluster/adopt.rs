@@ -100,7 +100,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Agent, Event as AgentEvent, RecordFound};
+    use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
     use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says, store};
     use crate::cluster::{Event, Records, Refused, RegistrationRefused};
     use crate::cms::{Action, Target};
@@ -119,6 +119,7 @@ mod tests {
             Incarnation::from_bits(5),
             RecordFound::Absent(None),
             vec![device("S1")],
+            AttachAtStart::default(),
         );
         let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
         agent.step(AgentEvent::Registered(registered(&effects)));

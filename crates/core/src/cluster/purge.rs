@@ -105,7 +105,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Agent, Event as AgentEvent, RecordFound};
+    use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
     use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says};
     use crate::cluster::{Event, Records};
     use crate::cms::{Action, Target};
@@ -116,7 +116,14 @@ mod tests {
     fn agent(serial: &str) -> Agent {
         let devices = vec![device(serial)];
         let start = Incarnation::from_bits(5);
-        Agent::start(Rules::default(), start, RecordFound::Absent(None), devices).0
+        Agent::start(
+            Rules::default(),
+            start,
+            RecordFound::Absent(None),
+            devices,
+            AttachAtStart::default(),
+        )
+        .0
     }
 
     fn purge_host(cluster: &mut Cluster) -> Outcome {

@@ -165,8 +165,8 @@ fn machine_steps(world: &World, machine: usize, left: &Limits, steps: &mut Vec<S
             steps.push(Step::WorkEnds { drive, end: WorkEnd::Obstacle });
             let other = match step {
                 ChildStep::Attach(_) => Some(WorkEnd::ObstacleAfterLabel),
-                ChildStep::Detach(_) => Some(WorkEnd::WellWithoutLabel),
-                ChildStep::Relabel(_) | ChildStep::Prove => None,
+                ChildStep::Detach(_) | ChildStep::Prove(_) => Some(WorkEnd::WellWithoutLabel),
+                ChildStep::Relabel(_) => None,
             };
             steps.extend(other.map(|end| Step::WorkEnds { drive, end }));
         }

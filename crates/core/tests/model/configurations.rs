@@ -105,12 +105,12 @@ const ORDERS_SINCE: Bounds = quick(
     3,
     Limits { restores: 1, connections: 1, ..NONE },
 );
-/// A backup is restored from before an election.
+/// A backup is restored from before two elections.
 const ELECTIONS: Bounds = quick(
     "elections",
     Start::DoneLate,
     2,
-    Limits { registry_restarts: 1, restores: 1, connections: 2, ..NONE },
+    Limits { registry_restarts: 2, restores: 1, connections: 2, ..NONE },
 );
 /// An agent that has not written its record yet is killed, and a backup is restored.
 const UNWRITTEN: Bounds = quick(

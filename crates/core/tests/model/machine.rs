@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hotbay_core::agent::{Agent, AttachWork, Effect, Event, RecordFound};
+use hotbay_core::agent::{Agent, AttachAtStart, AttachWork, Effect, Event, RecordFound};
 use hotbay_core::device::LabelSeen;
 use hotbay_core::ids::{DriveId, SessionNumber};
 use hotbay_core::message::{Obstacle, Order, Registered};
@@ -124,18 +124,18 @@ impl World {
                 let result = if well { Ok(label) } else { Err(obstacle()) };
                 Event::Attached { drive, result }
             }
-            ChildStep::Detach(generation) => {
+            ChildStep::Detach(generation) | ChildStep::Prove(generation) => {
                 let disk = there.disk(drive);
+                // A closed drive is looked for, and a drive taken for another one is not found.
+                let found = disk.open || !disk.mistaken;
                 disk.open = false;
                 disk.misled &= !well;
-                if let (WorkEnd::Well, Some(label)) = (end, &mut disk.label) {
+                if let (WorkEnd::Well, true, Some(label)) = (end, found, &mut disk.label) {
                     label.generation = generation;
                     label.in_operation = false;
                 }
-                Event::Closed { drive, result: if well { Ok(()) } else { Err(obstacle()) } }
-            }
-            ChildStep::Prove => {
-                Event::Closed { drive, result: if well { Ok(()) } else { Err(obstacle()) } }
+                let label = disk.label.filter(|_| found);
+                Event::Closed { drive, label, result: if well { Ok(()) } else { Err(obstacle()) } }
             }
         };
         self.step_agent(machine, event);
@@ -172,7 +172,8 @@ impl World {
             None => RecordFound::Absent(there.identity),
         };
         let devices = there.devices();
-        let (agent, effects) = Agent::start(rules, there.incarnation(), found, devices);
+        let (agent, effects) =
+            Agent::start(rules, there.incarnation(), found, devices, AttachAtStart::default());
         there.agent = agent;
         self.perform(machine, effects);
     }
@@ -200,8 +201,8 @@ impl World {
                 Effect::Detach { drive, generation } => {
                     self.begin(machine, drive, generation, ChildStep::Detach(generation));
                 }
-                Effect::Prove { drive } => {
-                    let running = there.steps.insert(drive, ChildStep::Prove);
+                Effect::Prove { drive, generation } => {
+                    let running = there.steps.insert(drive, ChildStep::Prove(generation));
                     assert!(running.is_none(), "one step at a time");
                 }
                 Effect::Send(answer) => {
@@ -223,7 +224,7 @@ impl World {
     fn begin(&mut self, machine: usize, drive: DriveId, generation: Generation, step: ChildStep) {
         let goal = match step {
             ChildStep::Attach(_) | ChildStep::Relabel(_) => Goal::Attach,
-            ChildStep::Detach(_) | ChildStep::Prove => Goal::Detach,
+            ChildStep::Detach(_) | ChildStep::Prove(_) => Goal::Detach,
         };
         let running = self.machine(machine).steps.insert(drive, step);
         assert!(running.is_none(), "one step at a time");

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 
-use hotbay_core::agent::{Agent, AgentRecord, AttachWork, Identity};
+use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, AttachWork, Identity};
 use hotbay_core::cluster::{Cluster, Records, Write};
 use hotbay_core::cms::Code;
 use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
@@ -177,7 +177,7 @@ pub(crate) enum ChildStep {
     Attach(AttachWork),
     Relabel(AttachWork),
     Detach(Generation),
-    Prove,
+    Prove(Generation),
 }
 
 impl World {
@@ -240,7 +240,8 @@ impl Machine {
         let disks: Vec<_> = (0..drives).map(|slot| Disk::blank(index, slot)).collect();
         let found = hotbay_core::agent::RecordFound::Absent(None);
         let devices = disks.iter().map(Disk::observed).collect();
-        let (agent, effects) = Agent::start(rules, incarnation(index, 0), found, devices);
+        let (agent, effects) =
+            Agent::start(rules, incarnation(index, 0), found, devices, AttachAtStart::default());
         assert!(effects.is_empty(), "nothing is wanted of blank drives");
         Arc::new(Self {
             index,

@@ -42,14 +42,25 @@ fn not_a_drive() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "neither a block device nor a plain file")
 }
 
+/// The label of the drive at a path, read and nothing more.
+pub(super) fn label_at(path: &Path) -> io::Result<Found> {
+    let (file, id) = open_to_look(path)?;
+    label::read(&sectors(&file, id)?)
+}
+
+fn open_to_look(path: &Path) -> io::Result<(File, KernelId)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let id = kernel_id(&file)?;
+    Ok((file, id))
+}
+
 fn look_at(path: &str) -> io::Result<Looked> {
     let at = Path::new(path);
     if !at.is_absolute() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not an absolute path"));
     }
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(at, flags, Mode::empty())?);
-    let id = kernel_id(&file)?;
+    let (file, id) = open_to_look(at)?;
     let evidence = evidence_of(at, id, Some(file.as_fd()))?;
     let sectors = sectors(&file, id)?;
     if sectors.size_bytes() == 0 {

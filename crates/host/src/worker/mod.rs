@@ -14,6 +14,7 @@ mod attach;
 mod channel;
 mod detach;
 mod look;
+mod open;
 mod pool;
 mod protocol;
 mod serve;

@@ -43,8 +43,8 @@ pub enum Request {
     Attach(Attach),
     /// The drive is open, and one descriptor of it comes along: bring its label up to date through that.
     Relabel(Attach),
-    /// Close a drive and prove that it is closed. With one descriptor: mark the label released through it and close
-    /// it first.
+    /// Mark the label released, close the drive and prove that it is closed. One descriptor may come along; without
+    /// one the drive is opened for the label, if that is not released.
     Detach(Detach),
     /// Close the descriptors, nothing else.
     Close,
@@ -67,7 +67,7 @@ pub struct Detach {
     /// What [`Attached::id`] said, if the drive was attached: by it a drive is searched for that is gone from the
     /// machine.
     pub known: Option<KernelId>,
-    /// What the label is to say before the close; counts only if a descriptor comes along.
+    /// What the label is to say before the close.
     pub release: Option<LabelWant>,
 }
 
@@ -173,6 +173,8 @@ fn list(by: &[Blocker]) -> String {
 /// A drive that was closed, as far as it was in our hands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Detached {
+    /// What the label says now, if that is known.
+    pub label: Option<LabelSeen>,
     /// Why the label does not say that the drive is released, if it should.
     pub label_not_updated: Option<String>,
     pub proof: Proof,

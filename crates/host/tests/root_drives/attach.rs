@@ -20,6 +20,7 @@ use crate::rig::{
 pub(crate) const TESTS: &[Test] = &[
     ("a_loop_device_goes_in_and_out_of_operation", loop_device),
     ("a_plain_file_goes_in_and_out_of_operation", plain_file),
+    ("a_label_is_released_without_a_descriptor", release_without_a_descriptor),
     ("a_drive_with_something_on_it_is_left_as_it_is", foreign),
     ("another_drive_in_the_same_place_is_refused", swapped),
     ("a_label_held_by_another_node_is_refused", other_node),
@@ -89,6 +90,44 @@ fn plain_file() {
         let again = Detach { release: None, ..detach_of(&drive) };
         assert_eq!(detach(&workers, again, None).await.proof, Proof::Proved);
         assert!(!seen(&workers, &path).await.label.unwrap().in_operation);
+    });
+}
+
+/// A drive whose agent died is removed: its label is released although nobody had it open any more.
+fn release_without_a_descriptor() {
+    if skipped("release_without_a_descriptor") {
+        return;
+    }
+    block_on(async {
+        let rig = Rig::new();
+        let device = rig.loop_drive("a.img");
+        let file = rig.file("b.img").to_str().unwrap().to_owned();
+        let workers = rig.workers();
+        for path in [&device.path, &file] {
+            let drive = seen(&workers, path).await;
+            let (_, descriptor) = attach(&workers, attach_of(&drive)).await.unwrap();
+            drop(descriptor);
+            assert!(seen(&workers, path).await.label.unwrap().in_operation);
+
+            let detached = detach(&workers, detach_of(&drive), None).await;
+            assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
+            let label = seen(&workers, path).await.label.unwrap();
+            assert_eq!(detached.label, Some(label));
+            assert!(!label.in_operation);
+
+            // What is released is not written again.
+            let again = detach(&workers, detach_of(&drive), None).await;
+            assert_eq!((again.label, again.proof), (Some(label), Proof::Proved));
+        }
+
+        // Nothing is written on a drive that somebody has exclusively, and nothing is proved.
+        let drive = seen(&workers, &device.path).await;
+        let (_, descriptor) = attach(&workers, attach_of(&drive)).await.unwrap();
+        let detached = detach(&workers, detach_of(&drive), None).await;
+        assert!(detached.label_not_updated.unwrap().contains("in use"));
+        assert!(matches!(detached.proof, Proof::Blocked { .. }));
+        assert!(seen(&workers, &device.path).await.label.unwrap().in_operation);
+        drop(descriptor);
     });
 }
 

@@ -30,7 +30,7 @@ fn second_writer() {
         let rig = Rig::new();
         let workers = rig.workers();
         let drive = seen(&workers, rig.file("a.img").to_str().unwrap()).await;
-        let stopping = rig.workers_with(&["drive-worker", "attach-opened"]);
+        let stopping = rig.workers_with(&["drive-worker", "open-proved"]);
         let mut stopped = stopping.start(Request::Attach(attach_of(&drive)), vec![]).unwrap();
         let pid = stopped.pid();
         until("it stops before it writes", || state_of(pid) == Some('T')).await;
@@ -68,7 +68,7 @@ fn inheritance() {
         // As if the agent's own parent had left it something open.
         let leaked = File::open("/etc/hostname").or_else(|_| File::open("/etc/passwd")).unwrap();
         rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
-        let workers = rig.workers_with(&["drive-worker", "attach-locked"]);
+        let workers = rig.workers_with(&["drive-worker", "open-locked"]);
         let drive = seen(&workers, rig.file("a.img").to_str().unwrap()).await;
         let running = workers.start(Request::Attach(attach_of(&drive)), vec![]).unwrap();
         let pid = running.pid();

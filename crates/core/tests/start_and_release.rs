@@ -1,0 +1,158 @@
+//! What an agent does with a drive's label without being asked: what it opens at its start, and how it finishes a
+//! release that could not be written when the drive was closed.
+
+use std::collections::BTreeMap;
+
+use hotbay_core::agent::{
+    Agent, AgentRecord, AttachAtStart, DriveMemory, Effect, Event, Identity, RecordFound,
+};
+use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
+use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber, TermId};
+use hotbay_core::message::{AnswerResult, Obstacle, Order, Registered};
+use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use hotbay_core::rules::Rules;
+
+const IDENTITY: Identity =
+    Identity { cluster: ClusterId::from_bits(1), node: NodeId::from_bits(2) };
+const DRIVE: DriveId = DriveId::from_bits(3);
+const INCARNATION: Incarnation = Incarnation::from_bits(4);
+const TERM: Term = Term { number: 1, id: TermId::from_bits(5) };
+const GENERATION: Generation = Generation::from_number(6);
+
+const IN_OPERATION: LabelSeen = LabelSeen {
+    cluster: IDENTITY.cluster,
+    drive: DRIVE,
+    node: IDENTITY.node,
+    generation: GENERATION,
+    in_operation: true,
+    sequence: 7,
+};
+const RELEASED: LabelSeen = LabelSeen { in_operation: false, ..IN_OPERATION };
+
+fn evidence() -> Evidence {
+    Evidence { serial: Some("S1".into()), model: Some("M".into()), ..Evidence::default() }
+}
+
+fn device(label: LabelSeen) -> Observed {
+    Observed {
+        evidence: evidence(),
+        path: "/dev/sda".into(),
+        bay: None,
+        kind: DeviceKind::Block,
+        media: Media::Ssd,
+        size_bytes: 1 << 30,
+        block_bytes: 4_096,
+        label: Some(label),
+        denied: Vec::new(),
+    }
+}
+
+/// A record in which the drive is to be closed.
+fn removed() -> RecordFound {
+    let seen = detach().ordered;
+    let memory = DriveMemory { seen, in_force: Some(seen), evidence: evidence(), take_over: false };
+    RecordFound::Usable(AgentRecord {
+        identity: Some(IDENTITY),
+        term: Some(TERM),
+        drives: BTreeMap::from([(DRIVE, memory)]),
+    })
+}
+
+fn detach() -> Order {
+    let stamp = Stamp { term: TERM, generation: GENERATION };
+    Order {
+        drive: DRIVE,
+        ordered: Ordered { goal: Goal::Detach, stamp },
+        incarnation: INCARNATION,
+        evidence: evidence(),
+        take_over: false,
+    }
+}
+
+fn start(found: RecordFound, label: LabelSeen, at_start: AttachAtStart) -> (Agent, Vec<Effect>) {
+    Agent::start(Rules::default(), INCARNATION, found, vec![device(label)], at_start)
+}
+
+fn closed(label: Option<LabelSeen>, result: Result<(), Obstacle>) -> Event {
+    Event::Closed { drive: DRIVE, label, result }
+}
+
+const PROVE: Effect = Effect::Prove { drive: DRIVE, generation: GENERATION };
+const LATER: Effect = Effect::RetryLater(DRIVE);
+
+#[test]
+fn a_release_that_could_not_be_written_is_finished_without_being_asked() {
+    let (mut agent, effects) = start(removed(), IN_OPERATION, AttachAtStart::Allowed);
+    assert_eq!(effects, [PROVE], "the label would have the drive opened, were the record lost");
+    let busy = Err(Obstacle::Blocked { by: vec!["fsck (7)".into()] });
+    assert_eq!(agent.step(closed(None, busy)), [LATER]);
+    assert_eq!(agent.step(Event::Retry(DRIVE)), [PROVE]);
+    // Closed and proved, but the label cannot be written: again.
+    assert_eq!(agent.step(closed(None, Ok(()))), [LATER]);
+    assert_eq!(agent.step(Event::Retry(DRIVE)), [PROVE]);
+    assert_eq!(agent.step(closed(Some(RELEASED), Ok(()))), []);
+    assert_eq!(agent.step(Event::Retry(DRIVE)), [], "there is nothing left to do");
+    assert_eq!(agent.devices()[0].label, Some(RELEASED), "the registry is told what is on it");
+}
+
+#[test]
+fn a_released_drive_is_left_alone() {
+    let (_, effects) = start(removed(), RELEASED, AttachAtStart::Allowed);
+    assert_eq!(effects, []);
+    // Nor is one that another node, or a later order, has taken meanwhile.
+    let elsewhere = LabelSeen { node: NodeId::from_bits(22), ..IN_OPERATION };
+    let later = LabelSeen { generation: GENERATION.next(), ..IN_OPERATION };
+    for label in [elsewhere, later] {
+        assert_eq!(start(removed(), label, AttachAtStart::Allowed).1, []);
+    }
+}
+
+#[test]
+fn an_unreleased_label_does_not_hold_up_the_answer() {
+    let (mut agent, _) = start(removed(), RELEASED, AttachAtStart::Allowed);
+    register(&mut agent, Vec::new());
+    assert_eq!(agent.step(Event::Order(detach())), [PROVE]);
+    let told = agent.step(closed(Some(IN_OPERATION), Ok(())));
+    assert!(matches!(&told[0], Effect::Send(answer) if answer.result == AnswerResult::Done));
+    assert_eq!(told[1..], [LATER]);
+}
+
+#[test]
+fn all_drives_of_the_node_are_opened_at_the_start_if_so_told() {
+    for label in [IN_OPERATION, RELEASED] {
+        let (agent, effects) = start(removed(), label, AttachAtStart::All);
+        let [Effect::Attach(work)] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!((work.drive, work.generation), (DRIVE, GENERATION));
+        assert_eq!(work.in_operation, label.in_operation, "the label stays as it is");
+        let name = "node-a".parse().unwrap();
+        let report = &agent.registration(name, hotbay_core::ids::MachineId::from_bits(8)).drives[0];
+        assert!(report.open, "the registry must not take it for closed");
+    }
+    let elsewhere = LabelSeen { node: NodeId::from_bits(22), ..IN_OPERATION };
+    assert_eq!(start(removed(), elsewhere, AttachAtStart::All).1, []);
+}
+
+#[test]
+fn what_was_opened_at_the_start_is_closed_when_the_registry_says_so() {
+    let (mut agent, _) = start(removed(), RELEASED, AttachAtStart::All);
+    agent.step(Event::Attached { drive: DRIVE, result: Ok(RELEASED) });
+    let effects = register(&mut agent, vec![detach()]);
+    assert_eq!(effects, [Effect::Detach { drive: DRIVE, generation: GENERATION }]);
+    let told = agent.step(closed(Some(RELEASED), Ok(())));
+    assert!(matches!(&told[..], [Effect::Send(answer)] if answer.result == AnswerResult::Done));
+}
+
+fn register(agent: &mut Agent, unknown: Vec<Order>) -> Vec<Effect> {
+    let Identity { cluster, node } = IDENTITY;
+    let session = SessionNumber::from_number(1);
+    let allowed = Vec::new();
+    agent.step(Event::Registered(Registered {
+        session,
+        cluster,
+        node,
+        term: TERM,
+        allowed,
+        unknown,
+    }))
+}
