@@ -106,12 +106,11 @@ fn page_name(command: &Command) -> String {
 }
 
 fn page(command: &Command, parent: Option<String>) -> String {
-    let man = Man::new(command.clone()).manual("Hotbay").source(source());
+    let man = Man::new(command.clone());
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (more, examples) = after.split_once("Examples:\n").unwrap_or((&after, ""));
-    let mut text = Vec::new();
+    let mut text = title(&page_name(command), 1).into_bytes();
     let written = (|| {
-        man.render_title(&mut text)?;
         man.render_name_section(&mut text)?;
         man.render_synopsis_section(&mut text)?;
         man.render_description_section(&mut text)?;
@@ -132,8 +131,9 @@ fn page(command: &Command, parent: Option<String>) -> String {
     once(&String::from_utf8(text).expect("roff is made of text"))
 }
 
-fn source() -> String {
-    format!("hotbay {}", env!("CARGO_PKG_VERSION"))
+/// The first line of a page. It has no date, so that the same program always makes the same pages.
+fn title(name: &str, section: u8) -> String {
+    format!(".TH {name} {section} \"\" \"hotbay {}\" Hotbay\n", env!("CARGO_PKG_VERSION"))
 }
 
 /// Each section comes with the same two lines about apostrophes; the first are enough.
@@ -210,7 +210,6 @@ fn add_see_also(roff: &mut Roff, command: &Command, parent: Option<String>) {
 
 fn settings_page() -> String {
     let mut roff = Roff::new();
-    roff.control("TH", ["hotbay.toml", "5", "", &source(), "Hotbay"]);
     roff.control("SH", ["NAME"])
         .text([roman("hotbay.toml - settings of hotbay up and hotbay node")]);
     roff.control("SH", ["SYNOPSIS"]).text([italic(DEFAULT_FILE)]);
@@ -251,7 +250,7 @@ fn settings_page() -> String {
         roff.text([bold(page), roman("(1),")]);
     }
     roff.text([bold("hotbay-config-check"), roman("(1)")]);
-    roff.render()
+    title("hotbay.toml", 5) + &roff.render()
 }
 
 fn add_block(roff: &mut Roff, text: &str) {

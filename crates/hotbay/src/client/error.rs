@@ -16,13 +16,8 @@ pub(crate) enum ClientError {
     /// No registry can ever listen there.
     #[error("{} is not a socket: it is a {what}", socket.display())]
     NotASocket { socket: PathBuf, what: &'static str },
-    #[error("no registry has answered at {} within {waited}", socket.display())]
-    StayedAway {
-        socket: PathBuf,
-        waited: String,
-        #[source]
-        last: Box<ClientError>,
-    },
+    #[error("no registry has answered at {} within {waited}: {}", socket.display(), last.why_away())]
+    StayedAway { socket: PathBuf, waited: String, last: Box<ClientError> },
     #[error("the registry at {} does not answer (waited {waited_s} s)", socket.display())]
     NoAnswer { socket: PathBuf, waited_s: u64 },
     #[error("the connection to the registry at {} was lost", socket.display())]
@@ -73,6 +68,14 @@ impl ClientError {
         self.exit() == Exit::TryAgain
     }
 
+    /// Why there is no registry, for a sentence that says where it was looked for.
+    pub(crate) fn why_away(&self) -> String {
+        match self {
+            Self::Unreachable { cause, .. } => why_unreachable(cause),
+            other => other.to_string(),
+        }
+    }
+
     /// What a person does next, a line each.
     pub(crate) fn next_steps(&self) -> Vec<String> {
         let lines: &[&str] = match self {
@@ -117,7 +120,7 @@ impl ClientError {
     }
 }
 
-pub(super) fn why_unreachable(error: &io::Error) -> String {
+fn why_unreachable(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
 use super::api::Api;
-use super::error::{ClientError, why_unreachable};
+use super::error::ClientError;
 use super::screen::Screen;
 use super::words;
 use crate::cli::{ClientCommand, DriveCommand, HostCommand, HowArgs};
@@ -109,15 +109,12 @@ async fn look(
         if patience == Patience::None || !comes_right(&error) {
             return Err(error);
         }
-        let why = match &error {
-            ClientError::Unreachable { cause, .. } => why_unreachable(cause),
-            other => other.to_string(),
-        };
-        let waits = format!("waiting for the registry at {}: {why}", socket.display());
+        let (at, why) = (socket.display(), error.why_away());
         if screen.is_terminal() {
-            screen.live(&format!("{waits} ({} s; Ctrl-C stops)", began.elapsed().as_secs()))?;
-        } else if last.as_ref().is_none_or(|last| last.to_string() != error.to_string()) {
-            screen.aside(&format!("{waits}\n"));
+            let so_far = began.elapsed().as_secs();
+            screen.live(&format!("waiting for the registry at {at}, {so_far} s so far: {why}"))?;
+        } else if last.as_ref().is_none_or(|last| last.why_away() != why) {
+            screen.aside(&format!("waiting for the registry at {at}: {why}\n"));
         }
         *last = Some(error);
         tokio::time::sleep(LOOK_EVERY).await;
