@@ -105,6 +105,10 @@ fn the_settings_in_effect_are_shown_with_where_they_came_from() {
     assert_eq!(setting("registry.listen"), listen);
     assert_eq!(setting("node.join")["value"], Value::Null);
     assert!(shown(&["-o", "yaml"]).contains("name: registry.listen"));
+    let mut cut_short = hotbay(&["config", "check", text(&file)]);
+    let output = cut_short.env("HOTBAY_JOIN", "hotbay-join-1,x").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(said(&output).contains("HOTBAY_JOIN in the environment"), "{output:?}");
     let output = hotbay(&["config", "check", "/nonexistent"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use hotbay_api::token::JoinToken;
 use serde_json::{Value, json};
 
 use super::error::ConfigError;
@@ -44,7 +45,8 @@ pub(crate) fn run(command: ConfigCommand) -> Result<Exit, ConfigError> {
     let file = find(file.as_deref())?;
     let variable = |name: &str| std::env::var(name).ok();
     let settings =
-        Settings::resolve(Given::default(), variable, file.as_ref(), &Surroundings::now())?;
+        Settings::resolve(Given::default(), variable, file.as_ref(), &Surroundings::now());
+    check_token(&settings)?;
     let file = file.map(|file| file.path.display().to_string());
     let mut screen = Screen::new();
     match output {
@@ -72,6 +74,17 @@ pub(crate) fn run(command: ConfigCommand) -> Result<Exit, ConfigError> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// A file is checked when it is read; a token in the environment is looked at by `hotbay node` alone, and here.
+fn check_token(settings: &Settings) -> Result<(), ConfigError> {
+    if let (Source::Environment(variable), Some(join)) = (settings.join.from, &settings.join.value)
+        && JoinToken::is_meant(join)
+    {
+        join.parse::<JoinToken>()
+            .map_err(|source| ConfigError::Environment { variable, source })?;
+    }
+    Ok(())
 }
 
 fn table(settings: &Settings, file: &str) -> Table {

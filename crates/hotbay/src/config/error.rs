@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use hotbay_api::token::NotAToken;
 use hotbay_core::ids::NotANodeName;
 use thiserror::Error;
 
@@ -38,8 +39,12 @@ pub(crate) enum ConfigError {
     Readable { path: PathBuf, mode: u32 },
     #[error("{}, line {}, column {}: {what}", path.display(), at.line, at.column)]
     Text { path: PathBuf, at: At, what: String, hint: Option<String> },
-    #[error("{variable} in the environment: {what}")]
-    Environment { variable: &'static str, what: String },
+    #[error("{variable} in the environment cannot be used")]
+    Environment {
+        variable: &'static str,
+        #[source]
+        source: NotAToken,
+    },
     #[error("HOME is not set, so there is no place for data")]
     NoHome,
     #[error("the host name cannot be the node's name")]

@@ -65,6 +65,7 @@ struct RegistryTable {
 struct NodeTable {
     join: Option<Spanned<One>>,
     address: Option<Spanned<One>>,
+    attach_at_start: Option<Spanned<One>>,
 }
 
 /// One text. An empty one stands for the default.
@@ -148,6 +149,7 @@ impl ConfigFile {
             Key::Http => one(&registry.http),
             Key::Join => one(&node.join),
             Key::Address => one(&node.address),
+            Key::AttachAtStart => one(&node.attach_at_start),
         }
     }
 
@@ -322,6 +324,11 @@ mod tests {
                 "copy it once more",
             ),
             ("node.join = 'relative'", "line 1, column 13: node.join: ", "hotbay token create"),
+            (
+                "node.attach-at-start = 'some'",
+                "line 1, column 24: node.attach-at-start: ",
+                "neither",
+            ),
             ("registry = 5", "line 1, column 12: registry: ", "the table [registry]"),
             ("name = 'a'\nname = 'b'", "line 2, column 1: ", "duplicate key"),
             ("# für\nname = \"a", "line 2, column 10: ", "invalid basic string"),

@@ -13,6 +13,7 @@ pub(crate) mod table;
 pub(crate) use check::{ConfigCommand, EXAMPLES, run};
 pub(crate) use error::ConfigError;
 pub(crate) use settings::{Given, Settings, Source};
+pub(crate) use table::AtStart;
 
 use std::path::{Path, PathBuf};
 
@@ -39,12 +40,8 @@ impl ConfigArgs {
     /// The settings that count, with those given on the command line first.
     pub(crate) fn settings(self, given: Given) -> Result<Settings, ConfigError> {
         let file = if self.no_config { None } else { find(self.config.as_deref())? };
-        Settings::resolve(
-            given,
-            |name| std::env::var(name).ok(),
-            file.as_ref(),
-            &Surroundings::now(),
-        )
+        let variable = |name: &str| std::env::var(name).ok();
+        Ok(Settings::resolve(given, variable, file.as_ref(), &Surroundings::now()))
     }
 }
 

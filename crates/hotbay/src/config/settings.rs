@@ -8,7 +8,7 @@ use hotbay_host::RuntimeDir;
 
 use super::error::ConfigError;
 use super::file::ConfigFile;
-use super::table::{Key, Setting};
+use super::table::{AtStart, Key, Setting};
 
 /// What was given on the command line. What is left out is looked for elsewhere.
 #[derive(Debug, Default)]
@@ -22,6 +22,7 @@ pub(crate) struct Given {
     pub(crate) http: Option<PathBuf>,
     pub(crate) join: Option<String>,
     pub(crate) address: Option<String>,
+    pub(crate) attach_at_start: Option<AtStart>,
 }
 
 /// Where a value came from.
@@ -51,6 +52,7 @@ pub(crate) struct Settings {
     pub(crate) http: Sourced<Option<PathBuf>>,
     pub(crate) join: Sourced<Option<String>>,
     pub(crate) address: Sourced<Option<String>>,
+    pub(crate) attach_at_start: Sourced<AtStart>,
 }
 
 /// What defaults depend on.
@@ -87,32 +89,45 @@ impl Settings {
         variable: impl Fn(&str) -> Option<String>,
         file: Option<&ConfigFile>,
         surroundings: &Surroundings,
-    ) -> Result<Self, ConfigError> {
-        let Given { data_dir, name, drives, listen, listen_agents, http, join, address } = given;
+    ) -> Self {
+        let Given {
+            data_dir,
+            name,
+            drives,
+            listen,
+            listen_agents,
+            http,
+            join,
+            address,
+            attach_at_start,
+        } = given;
         let elsewhere = Elsewhere { variable: &variable, file };
         let default_listen =
             || vec![surroundings.runtime_dir.join("api.sock").to_string_lossy().into_owned()];
         let listen =
-            elsewhere.many(Key::Listen, listen)?.unwrap_or_else(|| by_default(default_listen()));
+            elsewhere.many(Key::Listen, listen).unwrap_or_else(|| by_default(default_listen()));
         let beside =
             listen.value.first().map(|socket| Path::new(socket).with_file_name("http.sock"));
-        Ok(Self {
-            data_dir: or_default(elsewhere.one(Key::DataDir, data_dir, PathBuf::from)?, || {
+        Self {
+            data_dir: or_default(elsewhere.one(Key::DataDir, data_dir, PathBuf::from), || {
                 surroundings.data_dir()
             }),
-            name: match elsewhere.one(Key::Name, name.map(Ok), |name| name.parse())? {
+            name: match elsewhere.one(Key::Name, name.map(Ok), |name| name.parse()) {
                 Some(name) => name,
                 None => by_default(surroundings.host_name.parse()),
             },
-            drives: elsewhere.many(Key::Drives, drives)?.unwrap_or_else(|| by_default(Vec::new())),
+            drives: elsewhere.many(Key::Drives, drives).unwrap_or_else(|| by_default(Vec::new())),
             listen_agents: elsewhere
-                .many(Key::ListenAgents, listen_agents)?
+                .many(Key::ListenAgents, listen_agents)
                 .unwrap_or_else(|| by_default(Vec::new())),
-            http: or_default(elsewhere.one(Key::Http, http, PathBuf::from)?, || beside),
-            join: or_default(elsewhere.one(Key::Join, join, |join| join)?, || None),
-            address: or_default(elsewhere.one(Key::Address, address, |address| address)?, || None),
+            http: or_default(elsewhere.one(Key::Http, http, PathBuf::from), || beside),
+            join: or_default(elsewhere.one(Key::Join, join, |join| join), || None),
+            address: or_default(elsewhere.one(Key::Address, address, |address| address), || None),
+            attach_at_start: elsewhere
+                .one(Key::AttachAtStart, attach_at_start, AtStart::of_setting)
+                .unwrap_or_else(|| by_default(AtStart::Record)),
             listen,
-        })
+        }
     }
 
     /// The folder above those of registry and agent.
@@ -155,6 +170,9 @@ impl Settings {
             Key::Http => (path(&self.http.value), self.http.from),
             Key::Join => (one(self.join.value.as_deref().map(without_secret)), self.join.from),
             Key::Address => (one(self.address.value.clone()), self.address.from),
+            Key::AttachAtStart => {
+                (vec![self.attach_at_start.value.name().to_owned()], self.attach_at_start.from)
+            }
         }
     }
 }
@@ -184,31 +202,21 @@ struct Elsewhere<'a> {
 }
 
 impl Elsewhere<'_> {
-    fn values(&self, key: Key) -> Result<Option<Sourced<Vec<String>>>, ConfigError> {
-        let setting = Setting::of(key);
-        if let Some(variable) = setting.environment
+    fn values(&self, key: Key) -> Option<Sourced<Vec<String>>> {
+        if let Some(variable) = Setting::of(key).environment
             && let Some(value) = (self.variable)(variable).filter(|value| !value.is_empty())
         {
-            if key == Key::Join && JoinToken::is_meant(&value) {
-                (setting.check)(&value)
-                    .map_err(|what| ConfigError::Environment { variable, what })?;
-            }
-            let from = Source::Environment(variable);
-            return Ok(Some(Sourced { value: vec![value], from }));
+            return Some(Sourced { value: vec![value], from: Source::Environment(variable) });
         }
-        let told = self.file.and_then(|file| file.told(key));
-        Ok(told.map(|told| Sourced { value: told.values, from: Source::File { line: told.line } }))
+        let told = self.file?.told(key)?;
+        Some(Sourced { value: told.values, from: Source::File { line: told.line } })
     }
 
-    fn many(
-        &self,
-        key: Key,
-        given: Vec<String>,
-    ) -> Result<Option<Sourced<Vec<String>>>, ConfigError> {
+    fn many(&self, key: Key, given: Vec<String>) -> Option<Sourced<Vec<String>>> {
         if given.is_empty() {
             return self.values(key);
         }
-        Ok(Some(Sourced { value: given, from: Source::CommandLine }))
+        Some(Sourced { value: given, from: Source::CommandLine })
     }
 
     fn one<T>(
@@ -216,14 +224,12 @@ impl Elsewhere<'_> {
         key: Key,
         given: Option<T>,
         read: impl FnOnce(String) -> T,
-    ) -> Result<Option<Sourced<T>>, ConfigError> {
+    ) -> Option<Sourced<T>> {
         if let Some(value) = given {
-            return Ok(Some(Sourced { value, from: Source::CommandLine }));
+            return Some(Sourced { value, from: Source::CommandLine });
         }
-        let found = self.values(key)?;
-        Ok(found.and_then(|Sourced { value, from }| {
-            Some(Sourced { value: read(value.into_iter().next()?), from })
-        }))
+        let Sourced { value, from } = self.values(key)?;
+        Some(Sourced { value: read(value.into_iter().next()?), from })
     }
 }
 
@@ -252,7 +258,7 @@ mod tests {
     fn resolved(given: Given, environment: &[(&str, &str)], text: &str) -> Settings {
         let environment: BTreeMap<_, _> = environment.iter().copied().collect();
         let variable = |name: &str| environment.get(name).map(|value| (*value).to_owned());
-        Settings::resolve(given, variable, Some(&file(text)), &as_root()).unwrap()
+        Settings::resolve(given, variable, Some(&file(text)), &as_root())
     }
 
     /// The lines of the example that are settings, with the mark of the comment taken away.
@@ -346,7 +352,7 @@ mod tests {
     #[test]
     fn without_a_home_the_place_for_data_must_be_told() {
         let lost = Surroundings { root: false, ..as_root() };
-        let settings = Settings::resolve(Given::default(), |_| None, None, &lost).unwrap();
+        let settings = Settings::resolve(Given::default(), |_| None, None, &lost);
         assert!(matches!(settings.data_dir(), Err(ConfigError::NoHome)));
     }
 }

@@ -1,6 +1,7 @@
 //! Every setting that can stand in the configuration file: its name, its words, and what a value must be like. The file
 //! is read by it, `hotbay config check` prints it, and `hotbay.toml(5)` is made of it.
 
+use clap::ValueEnum;
 use hotbay_api::token::{JoinToken, check_address};
 use hotbay_core::ids::NodeName;
 use hotbay_host::scan::check_pattern;
@@ -20,6 +21,16 @@ pub(crate) enum Key {
     Http,
     Join,
     Address,
+    AttachAtStart,
+}
+
+/// Which drives an agent opens before the registry has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AtStart {
+    /// Those that its own record allows
+    Record,
+    /// Every drive whose label names this cluster and node, until the registry has said otherwise
+    All,
 }
 
 /// A setting, for people.
@@ -50,7 +61,7 @@ pub(crate) const TABLES: [(&str, &str); 2] = [
 ];
 
 /// All settings, in the order in which they are shown. Those above all tables come first.
-pub(crate) const SETTINGS: [Setting; 8] = [
+pub(crate) const SETTINGS: [Setting; 9] = [
     Setting {
         key: Key::DataDir,
         table: "",
@@ -143,7 +154,36 @@ pub(crate) const SETTINGS: [Setting; 8] = [
         default: "where it was when the agent joined",
         check: address,
     },
+    Setting {
+        key: Key::AttachAtStart,
+        table: "node",
+        name: "attach-at-start",
+        list: false,
+        environment: None,
+        used_by: &["up", "node"],
+        text: "Which drives an agent opens when it starts, before the registry has answered. \"record\": those that \
+               its own record allows. \"all\": every drive whose label names this cluster and node, until the registry \
+               has said otherwise. The price of \"all\": a drive that was removed is opened again for a moment at \
+               every start of the agent, or for as long as the registry is away.",
+        default: "record",
+        check: at_start,
+    },
 ];
+
+impl AtStart {
+    /// Reads a value that has been checked.
+    pub(super) fn of_setting(text: String) -> Self {
+        Self::from_str(&text, false).expect("checked when the file was read")
+    }
+
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Record => "record",
+            Self::All => "all",
+        }
+    }
+}
 
 impl Setting {
     /// The setting of a key.
@@ -188,6 +228,12 @@ fn place(text: &str) -> Result<(), String> {
 
 fn address(text: &str) -> Result<(), String> {
     check_address(text).map_err(|error| error.to_string())
+}
+
+fn at_start(text: &str) -> Result<(), String> {
+    AtStart::from_str(text, false)
+        .map(drop)
+        .map_err(|_| format!("{text:?} is neither \"record\" nor \"all\""))
 }
 
 fn registry(text: &str) -> Result<(), String> {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use hotbay_api::token::{JoinToken, check_address};
+use hotbay_core::agent::AttachAtStart;
 use hotbay_core::ids::{Incarnation, NodeName};
 use hotbay_node::{Config, JoinOptions, Member, Place, RegistryAt};
 use uuid::Uuid;
@@ -13,7 +14,7 @@ use uuid::Uuid;
 use super::checkpoint::checkpoint;
 use super::controller::wall_ms;
 use super::{RunError, descriptors, logging, stop};
-use crate::config::{ConfigArgs, Given, Settings};
+use crate::config::{AtStart, ConfigArgs, Given, Settings};
 
 pub(crate) const EXAMPLES: &str = "\
 On the registry's machine:  hotbay up --listen-agents HOST:PORT, then hotbay token create NODE
@@ -42,14 +43,20 @@ pub(crate) struct NodeArgs {
     /// Where the registry on another machine listens now, if it is not where the token said; kept
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
+    /// Which drives the agent opens when it starts, before the registry has answered [default: record]. The price of
+    /// all: a drive that was removed is opened again for a moment at every start of the agent, or for as long as the
+    /// registry is away
+    #[arg(long, value_name = "WHICH")]
+    attach_at_start: Option<AtStart>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
-    let NodeArgs { join, name, data_dir, drives, address, config } = args;
+    let NodeArgs { join, name, data_dir, drives, address, attach_at_start, config } = args;
     let join = join.filter(|join| !join.is_empty());
-    let settings = config.settings(Given { join, name, drives, address, ..Given::default() })?;
+    let given = Given { join, name, drives, address, attach_at_start, ..Given::default() };
+    let settings = config.settings(given)?;
     let data_dir = settings.folder("node", data_dir)?;
     Ok(start(settings, data_dir)?)
 }
@@ -111,6 +118,10 @@ async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config>
         data_dir,
         registry,
         places: places.collect(),
+        at_start: match settings.attach_at_start.value {
+            AtStart::Record => AttachAtStart::Allowed,
+            AtStart::All => AttachAtStart::All,
+        },
         incarnation: Incarnation::from_bits(Uuid::new_v4().as_u128()),
         folder_id: Uuid::new_v4().as_u128(),
         checkpoint,

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::supervise::{Happened, Part, Supervisor};
 use super::{RunError, demo, ready, stop};
-use crate::config::{ConfigArgs, Given, Settings, Source};
+use crate::config::{AtStart, ConfigArgs, Given, Settings, Source};
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -22,7 +22,7 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   hotbay up                                        this machine, all its drives, none in operation
   hotbay up --data-dir /srv/hotbay --drives '/dev/nvme*n1'
-  hotbay up --config ./hotbay.toml                 settings from a file: hotbay config check ./hotbay.toml";
+  hotbay up --config ./hotbay.toml                 settings from a file";
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -45,15 +45,28 @@ pub(crate) struct UpArgs {
     /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
+    /// Which drives the agent opens when it starts, before the registry has answered [default: record]. The price of
+    /// all: a drive that was removed is opened again for a moment at every start of the agent, or for as long as the
+    /// registry is away
+    #[arg(long, value_name = "WHICH")]
+    attach_at_start: Option<AtStart>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
-    let UpArgs { data_dir, drives, name, listen, listen_agents, http, config } = args;
-    let listen = listen.into_iter().collect();
-    let given = Given { data_dir, drives, name, listen, listen_agents, http, ..Given::default() };
-    let settings = config.settings(given)?;
+    let UpArgs { data_dir, drives, name, listen, listen_agents, http, attach_at_start, config } =
+        args;
+    let settings = config.settings(Given {
+        data_dir,
+        drives,
+        name,
+        listen: listen.into_iter().collect(),
+        listen_agents,
+        http,
+        attach_at_start,
+        ..Given::default()
+    })?;
     let (data_dir, name) = (settings.data_dir()?, settings.name()?);
     Ok(start(&settings, data_dir, &name)?)
 }
@@ -149,6 +162,8 @@ fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> P
         name.as_str().into(),
         "--data-dir".into(),
         data_dir.join("node").into(),
+        "--attach-at-start".into(),
+        settings.attach_at_start.value.name().into(),
     ];
     for drive in &settings.drives.value {
         arguments.push("--drives".into());

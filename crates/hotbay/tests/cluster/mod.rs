@@ -173,12 +173,17 @@ impl Cluster {
     }
 
     pub(crate) fn start_agent(&mut self) {
+        self.start_agent_with(&[]);
+    }
+
+    pub(crate) fn start_agent_with(&mut self, options: &[&str]) {
         let mut command = self.hotbay();
         command
             .args(["node", "--no-config", "--join"])
             .arg(self.api())
             .args(["--name", &self.name]);
         command.arg("--data-dir").arg(self.path().join("node")).stdout(Stdio::null());
+        command.args(options);
         for (bay, drive) in self.drives.iter().enumerate() {
             command.arg("--drives").arg(format!("{bay}={}", drive.path.display()));
         }
