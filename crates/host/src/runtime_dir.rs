@@ -30,15 +30,21 @@ pub enum RuntimeDirError {
 }
 
 impl RuntimeDir {
-    /// The place for this user: `/run/hotbay` for root, else `$XDG_RUNTIME_DIR/hotbay`, else `/tmp/hotbay-UID`.
+    /// The directory of this user, made if it is missing.
     pub fn of_this_user() -> Result<Self, RuntimeDirError> {
+        Self::at(Self::place_of_this_user())
+    }
+
+    /// Where it is for this user, there or not: `/run/hotbay` for root, else `$XDG_RUNTIME_DIR/hotbay`, else
+    /// `/tmp/hotbay-UID`.
+    pub fn place_of_this_user() -> PathBuf {
         let uid = rustix::process::geteuid();
         if uid.is_root() {
-            return Self::at("/run/hotbay");
+            return PathBuf::from("/run/hotbay");
         }
         match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
-            Some(dir) => Self::at(Path::new(&dir).join("hotbay")),
-            None => Self::at(format!("/tmp/hotbay-{}", uid.as_raw())),
+            Some(dir) => Path::new(&dir).join("hotbay"),
+            None => PathBuf::from(format!("/tmp/hotbay-{}", uid.as_raw())),
         }
     }
 

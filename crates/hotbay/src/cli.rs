@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
+use crate::config::ConfigCommand;
 use crate::run::RunCommand;
 use crate::store::StoreCommand;
 use crate::token::TokenCommand;
 
 const HELP: &str = "\
-Hotbay: block storage for bare metal
-Usage: hotbay [--api PLACE] COMMAND
+Hotbay: block storage for bare metal. Usage: hotbay [--api PLACE] COMMAND
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
   node         Run the agent of this machine, for a registry on another one
+  config       Look at the settings of up and node, and their file: check
   token        Let agents and clients on other machines in: create, list, revoke
 Look:
   get          Show drives or nodes, and why one is not as wished
@@ -161,6 +162,18 @@ pub(crate) enum Command {
     Store {
         #[command(subcommand)]
         command: StoreCommand,
+    },
+    /// Looks at the settings of what runs and stays
+    #[command(after_help = crate::config::EXAMPLES)]
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Prints the manual page of hotbay, or writes all pages into a folder of manuals
+    #[command(hide = true, after_help = crate::man::EXAMPLES)]
+    Man {
+        /// The folder, such as /usr/local/share/man; made if it is missing
+        dir: Option<PathBuf>,
     },
     /// Prints completions for a shell
     #[command(after_help = COMPLETIONS_EXAMPLES)]
@@ -443,6 +456,8 @@ mod tests {
             "host",
             "registry",
             "token",
+            "config",
+            "man",
             "store",
             "completions",
         ] {

@@ -1,10 +1,12 @@
 //! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
 //!
 //! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`] and [`token`],
-//! everything that looks at a data directory without one in [`store`].
+//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`].
 
 mod cli;
 mod client;
+mod config;
+mod man;
 mod run;
 mod store;
 mod token;
@@ -21,8 +23,8 @@ fn main() -> ExitCode {
     let Cli { api, command } = Cli::parse();
     match command {
         Command::Run(command) => run::run(command).unwrap_or_else(|error| {
-            complain(error.as_ref(), &[]);
-            Exit::Failed.into()
+            complain(&error, &error.next_steps());
+            error.exit().into()
         }),
         Command::Client(command) => match client::run(&api, command) {
             Ok(exit) => exit.into(),
@@ -43,6 +45,20 @@ fn main() -> ExitCode {
             Err(error) => {
                 complain(&error, &error.next_steps());
                 error.exit().into()
+            }
+        },
+        Command::Config { command } => match config::run(command) {
+            Ok(exit) => exit.into(),
+            Err(error) => {
+                complain(&error, &error.next_steps());
+                error.exit().into()
+            }
+        },
+        Command::Man { dir } => match man::run(dir.as_deref()) {
+            Ok(()) => Exit::Done.into(),
+            Err(error) => {
+                complain(&error, &[]);
+                Exit::Failed.into()
             }
         },
         Command::Completions { shell } => {

@@ -25,7 +25,7 @@ Examples:
                                        let people or programs in, again and again";
 
 const CREATE_EXAMPLES: &str = "\
-An agent:  hotbay token create NODE, then there: hotbay node --join TOKEN --data-dir DIR
+An agent:  hotbay token create NODE, then there: hotbay node --join TOKEN
 A client:  hotbay token create --client NAME --may read|write, then there: see what is printed
 
 Examples:

@@ -47,6 +47,8 @@ pub struct Config {
     pub registry: RegistryAt,
     /// Which devices to look at; empty for all.
     pub places: Vec<Place>,
+    /// What to open before the registry has said anything.
+    pub at_start: AttachAtStart,
     /// Freshly drawn for this start.
     pub incarnation: Incarnation,
     /// Freshly drawn, for a folder that has no id yet.
@@ -87,7 +89,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let found = state_dir.load();
     let (ours, left_alone) = match &found {
         hotbay_core::agent::RecordFound::Usable(record) => {
-            (record.identity.map(|identity| identity.cluster), left_alone(record))
+            // Whoever wants all drives opened wants their labels read, removed or not.
+            let left_alone = match config.at_start {
+                AttachAtStart::Allowed => left_alone(record),
+                AttachAtStart::All => Vec::new(),
+            };
+            (record.identity.map(|identity| identity.cluster), left_alone)
         }
         hotbay_core::agent::RecordFound::Absent(identity)
         | hotbay_core::agent::RecordFound::Damaged { identity, .. } => {
@@ -96,13 +103,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     };
     let mut inventory = Inventory::new(workers, config.places.clone());
     let Found { devices, hanging } = inventory.look(ours, &left_alone).await;
-    let (agent, effects) = Agent::start(
-        Rules::default(),
-        config.incarnation,
-        found,
-        devices.clone(),
-        AttachAtStart::default(),
-    );
+    let (agent, effects) =
+        Agent::start(Rules::default(), config.incarnation, found, devices.clone(), config.at_start);
     let mut shell = Shell {
         agent,
         name: config.name,

@@ -106,6 +106,11 @@ pub fn list(selection: &Selection) -> Result<Vec<Candidate>, ScanError> {
     Ok(candidates)
 }
 
+/// Whether a text is a pattern that [`list`] takes. Looks at nothing.
+pub fn check_pattern(text: &str) -> Result<(), PatternError> {
+    glob::Pattern::parse(text).map(drop)
+}
+
 /// What is at one path now, as [`list`] would show it; `None` if it cannot be a drive.
 pub(crate) fn candidate_at(path: &Path) -> Result<Option<Candidate>, ScanError> {
     Ok(Machine::read(Sysfs::of_machine())?.at_path(path))

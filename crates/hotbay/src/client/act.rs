@@ -93,8 +93,13 @@ impl Asked {
     }
 }
 
-pub(crate) async fn run(api: &Api, screen: &mut Screen, asked: Asked) -> Result<Exit, ClientError> {
-    let began = Instant::now();
+/// Asks, and waits if that is wanted, with the time of the wait counted from `began`.
+pub(crate) async fn run(
+    api: &Api,
+    screen: &mut Screen,
+    asked: Asked,
+    began: Instant,
+) -> Result<Exit, ClientError> {
     let actions = asked.targets.iter().map(|target| asked.action(target)).collect();
     let results = api.act(actions, asked.dry_run).await?;
     let states = states(api, &results).await;

@@ -16,6 +16,11 @@ use super::exit::Exit;
 pub(crate) enum ClientError {
     #[error("no registry answers at {place}: {}", why_unreachable(cause))]
     Unreachable { place: String, cause: io::Error },
+    /// No registry can ever listen there.
+    #[error("{} is not a socket: it is a {what}", socket.display())]
+    NotASocket { socket: PathBuf, what: &'static str },
+    #[error("no registry has answered at {place} within {waited}: {}", last.why_away())]
+    StayedAway { place: String, waited: String, last: Box<ClientError> },
     #[error("the registry at {place} does not answer (waited {waited_s} s)")]
     NoAnswer { place: String, waited_s: u64 },
     #[error("the connection to the registry at {place} was lost")]
@@ -72,9 +77,13 @@ pub(crate) enum ClientError {
 impl ClientError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Unreachable { .. } | Self::NoAnswer { .. } | Self::Lost { .. } => Exit::TryAgain,
+            Self::Unreachable { .. }
+            | Self::StayedAway { .. }
+            | Self::NoAnswer { .. }
+            | Self::Lost { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
-            Self::TooManyNames { .. }
+            Self::NotASocket { .. }
+            | Self::TooManyNames { .. }
             | Self::NotConfirmed { .. }
             | Self::Scheme { .. }
             | Self::Address { .. } => Exit::Usage,
@@ -98,6 +107,14 @@ impl ClientError {
     /// Whether the same call may succeed later by itself.
     pub(crate) fn retryable(&self) -> bool {
         self.exit() == Exit::TryAgain
+    }
+
+    /// Why there is no registry, for a sentence that says where it was looked for.
+    pub(crate) fn why_away(&self) -> String {
+        match self {
+            Self::Unreachable { cause, .. } => why_unreachable(cause),
+            other => other.to_string(),
+        }
     }
 
     /// What a person does next, a line each.
@@ -140,6 +157,14 @@ impl ClientError {
                 "compare the clocks of both machines; the registry renews its certificate by itself",
             ],
             Self::NoTls { .. } => &["check the address: --listen HOST:PORT of the registry"],
+            Self::StayedAway { last, .. } => {
+                let mut steps = vec!["nothing was asked for".to_owned()];
+                steps.extend(last.next_steps());
+                return steps;
+            }
+            Self::NotASocket { .. } => {
+                &["say where the registry listens:  --api PATH, or HOTBAY_API in the environment"]
+            }
             Self::RuntimeDir(_) => {
                 &["say where it is:  --api PATH, or HOTBAY_API in the environment"]
             }

@@ -5,15 +5,6 @@ use std::process::ExitCode;
 use hotbay_core::cms::Code;
 
 /// How a command ended, from best to worst. With several targets the worst counts.
-///
-/// | code | meaning |
-/// |---|---|
-/// | 0 | done |
-/// | 1 | failed, for a reason that has no code of its own |
-/// | 2 | wrong usage: an option or a name that cannot be understood |
-/// | 3 | not yet: under way, timed out, or the registry cannot be reached; try again |
-/// | 4 | there is no such drive or host |
-/// | 5 | refused: not in this state, or not with this token |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Done,
@@ -25,6 +16,19 @@ pub(crate) enum Exit {
 }
 
 impl Exit {
+    /// What each code means, by their numbers.
+    pub(crate) const MEANINGS: [(Self, &str); 6] = [
+        (Self::Done, "Done."),
+        (Self::Failed, "Failed, for a reason that has no code of its own."),
+        (Self::Usage, "Wrong usage: an option, a name or a setting that cannot be understood."),
+        (
+            Self::TryAgain,
+            "Not yet: under way, timed out, or the registry cannot be reached. Try again.",
+        ),
+        (Self::NotFound, "There is no such drive or host."),
+        (Self::Refused, "Refused: not in this state."),
+    ];
+
     pub(crate) const fn code(self) -> u8 {
         match self {
             Self::Done => 0,

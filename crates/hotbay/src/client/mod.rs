@@ -3,8 +3,8 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
-//! - [`place`] is where the registry is, [`api`] the connection, [`error`] why it does not work, [`exit`] what a script
-//!   sees of all that.
+//! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first, [`error`]
+//!   why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
 
 mod act;
@@ -14,6 +14,7 @@ mod describe;
 mod error;
 mod events;
 mod exit;
+mod first;
 pub(crate) mod get;
 mod nearest;
 pub(crate) mod place;
@@ -28,11 +29,14 @@ pub(crate) mod words;
 
 pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
-pub(crate) use screen::Screen;
+pub(crate) use nearest::{did_you_mean, nearest};
+pub(crate) use screen::{Screen, plain};
+
+use std::time::Instant;
 
 use crate::cli::{ApiArgs, ClientCommand, DriveCommand, HostCommand, RegistryCommand};
 use act::{Asked, Verb};
-use api::Api;
+use first::Patience;
 use place::Place;
 
 /// Runs one command against the registry that was named, or where one is found.
@@ -42,8 +46,13 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
         .build()
         .map_err(ClientError::Start)?;
     runtime.block_on(async {
-        let api = Api::connect(Place::find(api)?).await?;
+        let began = Instant::now();
         let mut screen = Screen::new();
+        let patience = Patience::of(&command);
+        let Some(api) = first::connect(Place::find(api)?, patience, began, &mut screen).await?
+        else {
+            return Ok(Exit::TryAgain);
+        };
         match command {
             ClientCommand::Get(args) => get::run(&api, &mut screen, args).await,
             ClientCommand::Describe { what } => describe::run(&api, &mut screen, what).await,
@@ -54,7 +63,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                     DriveCommand::Add(args) => (Verb::Add, args),
                     DriveCommand::Remove(args) => (Verb::Remove, args),
                 };
-                act::run(&api, &mut screen, Asked::of_drives(verb, args)).await
+                act::run(&api, &mut screen, Asked::of_drives(verb, args), began).await
             }
             ClientCommand::Host { command } => {
                 let asked = match command {
@@ -66,7 +75,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                         return repair::purge(&api, &mut screen, &host, yes).await;
                     }
                 };
-                act::run(&api, &mut screen, asked).await
+                act::run(&api, &mut screen, asked, began).await
             }
             ClientCommand::Registry { command: RegistryCommand::Adopt { yes } } => {
                 repair::adopt(&api, &mut screen, yes).await

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::Args;
 use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_registry::{RedbStore, Registry, Surroundings};
@@ -14,23 +14,27 @@ use tokio::net::UnixListener;
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
-use super::listen::{self, Listen};
-use super::{descriptors, door, logging, stop};
+use super::listen::Listen;
+use super::{RunError, descriptors, door, logging, stop, up};
+use crate::config::{ConfigArgs, Given, Settings};
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
-    /// Where the registry's store is
-    #[arg(long)]
-    data_dir: PathBuf,
-    /// A Unix socket to listen on, or HOST:PORT for clients on other machines, over TLS; may be repeated
-    #[arg(long, value_name = "PATH|HOST:PORT", required = true)]
+    /// Where the registry's store is [default: the folder registry in the data directory of hotbay up]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// A Unix socket to listen on, or HOST:PORT for clients on other machines, over TLS; may be repeated [default: as
+    /// for hotbay up]
+    #[arg(long, value_name = "PATH|HOST:PORT")]
     listen: Vec<Listen>,
     /// Where to listen for agents on other machines, over TLS; may be repeated
     #[arg(long, value_name = "HOST:PORT")]
     listen_agents: Vec<String>,
-    /// A second Unix socket, for the same API as HTTP and JSON
+    /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 /// How long calls under way get to end when the controller is told to stop.
@@ -38,20 +42,29 @@ const GRACE: Duration = Duration::from_millis(200);
 /// What the controller prints, alone on a line, when it listens.
 pub(crate) const READY: &str = "ready";
 
-pub(crate) fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn controller(args: ControllerArgs) -> Result<ExitCode, RunError> {
+    let ControllerArgs { data_dir, listen, listen_agents, http, config } = args;
+    let listen = listen.iter().map(Listen::to_string).collect();
+    let settings = config.settings(Given { listen, listen_agents, http, ..Given::default() })?;
+    if data_dir.is_none() {
+        let all = settings.data_dir()?;
+        std::fs::create_dir_all(all)
+            .with_context(|| format!("cannot use {} as the data directory", all.display()))?;
+    }
+    let data_dir = settings.folder("registry", data_dir)?;
+    Ok(start(settings, data_dir)?)
+}
+
+fn start(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
     descriptors::allow_many();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(args))
+    runtime.block_on(serve(settings, data_dir))
 }
 
-async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
-    let ControllerArgs { data_dir, listen: places, listen_agents, http } = args;
-    let (sockets, addresses) = listen::sorted(places);
-    if sockets.is_empty() {
-        bail!("a Unix socket to listen on is needed as well: --listen PATH");
-    }
+async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
+    let (sockets, addresses) = up::listening(&settings)?;
     // The store's lock comes first: whoever has it may take the socket.
     let store = RedbStore::open(&data_dir)?;
     let surroundings = Surroundings {
@@ -61,9 +74,9 @@ async fn serve(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         checkpoint,
     };
     let (registry, ended) = Registry::start(store, surroundings)?;
-    let doors = door::open(&data_dir, listen_agents, addresses).await?;
+    let doors = door::open(&data_dir, settings.listen_agents.value, addresses).await?;
     let listeners = sockets.iter().map(|path| listen(path)).collect::<Result<_, _>>()?;
-    if let Some(http) = http {
+    if let Some(http) = settings.http.value {
         // Ends with this process: whatever was answered is durable.
         tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?));
     }

@@ -101,6 +101,7 @@ async fn run(folder: &Folder, shown: &Path) -> anyhow::Result<ExitCode> {
         name: "registry".to_owned(),
         arguments: vec![
             "controller".into(),
+            "--no-config".into(),
             "--data-dir".into(),
             folder.registry().into(),
             "--listen".into(),
@@ -166,6 +167,7 @@ fn introduce(folder: &Folder, shown: &Path) {
 fn agent(folder: &Folder, node: &DemoNode) -> anyhow::Result<Part> {
     let mut arguments: Vec<OsString> = vec![
         "node".into(),
+        "--no-config".into(),
         "--join".into(),
         folder.api().into(),
         "--name".into(),

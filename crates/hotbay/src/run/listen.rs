@@ -1,6 +1,6 @@
 //! What `--listen` takes: the path of a Unix socket, or an address for clients on other machines.
 
-use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -30,21 +30,22 @@ impl FromStr for Listen {
     }
 }
 
-impl Listen {
-    /// As an argument of the controller.
-    pub(super) fn argument(&self) -> OsString {
-        let mut argument = OsString::from("--listen=");
+/// As it is read, so that no path is taken for an address.
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // With its prefix, so that no path is taken for an address.
-            Self::Socket(path) => argument.extend(["unix:".as_ref(), path.as_os_str()]),
-            Self::Clients(address) => argument.push(address),
+            Self::Socket(path) => {
+                let text = path.to_string_lossy();
+                let prefix = if text.contains(':') { "unix:" } else { "" };
+                write!(f, "{prefix}{text}")
+            }
+            Self::Clients(address) => f.write_str(address),
         }
-        argument
     }
 }
 
 /// The sockets and the addresses.
-pub(super) fn sorted(all: Vec<Listen>) -> (Vec<PathBuf>, Vec<String>) {
+pub(crate) fn sorted(all: Vec<Listen>) -> (Vec<PathBuf>, Vec<String>) {
     let (mut sockets, mut addresses) = (Vec::new(), Vec::new());
     for one in all {
         match one {
@@ -65,8 +66,7 @@ mod tests {
         {
             let listen: Listen = path.parse().unwrap();
             assert!(matches!(listen, Listen::Socket(_)), "{path}");
-            let again = listen.argument().into_string().unwrap();
-            assert_eq!(again.strip_prefix("--listen=").unwrap().parse(), Ok(listen));
+            assert_eq!(listen.to_string().parse(), Ok(listen));
         }
         for address in ["0.0.0.0:7444", "[::1]:7444", "storage.example:7444"] {
             assert_eq!(address.parse(), Ok(Listen::Clients(address.to_owned())));

@@ -6,7 +6,7 @@ mod demo;
 mod demo_folder;
 mod descriptors;
 mod door;
-mod listen;
+pub(crate) mod listen;
 mod logging;
 mod loops;
 mod node;
@@ -19,6 +19,10 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use thiserror::Error;
+
+use crate::client::Exit;
+use crate::config::ConfigError;
 
 /// Commands that run and stay.
 #[derive(Debug, Subcommand)]
@@ -40,11 +44,36 @@ pub(crate) enum RunCommand {
     DriveWorker,
 }
 
+/// Why a command does not run, or not any more.
+#[derive(Debug, Error)]
+pub(crate) enum RunError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+}
+
+impl RunError {
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::Config(error) => error.exit(),
+            Self::Failed(_) => Exit::Failed,
+        }
+    }
+
+    pub(crate) fn next_steps(&self) -> Vec<String> {
+        match self {
+            Self::Config(error) => error.next_steps(),
+            Self::Failed(_) => Vec::new(),
+        }
+    }
+}
+
 /// Runs a command until it ends or is told to stop.
-pub(crate) fn run(command: RunCommand) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(command: RunCommand) -> Result<ExitCode, RunError> {
     match command {
         RunCommand::Up(args) => up::up(args),
-        RunCommand::Demo(args) => demo::demo(args),
+        RunCommand::Demo(args) => Ok(demo::demo(args)?),
         RunCommand::Controller(args) => controller::controller(args),
         RunCommand::Node(args) => node::node(args),
         RunCommand::DriveWorker => Ok(hotbay_host::worker::worker_main(checkpoint::checkpoint)),

@@ -6,22 +6,22 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::Args;
 use hotbay_api::token::{JoinToken, check_address};
+use hotbay_core::agent::AttachAtStart;
 use hotbay_core::ids::{Incarnation, NodeName};
 use hotbay_node::{Config, JoinOptions, Member, Place, RegistryAt};
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
 use super::controller::wall_ms;
-use super::{descriptors, logging, stop};
+use super::{RunError, descriptors, logging, stop};
+use crate::config::{AtStart, ConfigArgs, Given, Settings};
 
 pub(crate) const EXAMPLES: &str = "\
 On the registry's machine:  hotbay up --listen-agents HOST:PORT, then hotbay token create NODE
 
 Examples:
-  hotbay node --join hotbay-join-1,... --data-dir /var/lib/hotbay/node
-                                       join with the token, and run
-  hotbay node --data-dir /var/lib/hotbay/node
-                                       run again: the data directory knows the rest";
+  hotbay node --join hotbay-join-1,...    join with the token, and run
+  hotbay node                             run again: the data directory knows the rest";
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
@@ -32,19 +32,36 @@ pub(crate) struct NodeArgs {
     /// The node's name. With a token the name that it was made for, if given at all
     #[arg(long)]
     name: Option<NodeName>,
-    /// Where the agent keeps what must survive
+    /// Where the agent keeps what must survive [default: /var/lib/hotbay/node, without root
+    /// ~/.local/share/hotbay/node]
     #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    data_dir: Option<PathBuf>,
     /// A drive to look at: a path or pattern, or BAY=PATH; may be repeated. All drives of the machine if left out. None
     /// is in operation until it is added
     #[arg(long, value_name = "GLOB")]
-    drives: Vec<Place>,
+    drives: Vec<String>,
     /// Where the registry on another machine listens now, if it is not where the token said; kept
     #[arg(long, value_name = "HOST:PORT")]
     address: Option<String>,
+    /// Which drives the agent opens when it starts, before the registry has answered [default: record]. The price of
+    /// all: a drive that was removed is opened again for a moment at every start of the agent, or for as long as the
+    /// registry is away
+    #[arg(long, value_name = "WHICH")]
+    attach_at_start: Option<AtStart>,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
-pub(crate) fn node(args: NodeArgs) -> anyhow::Result<ExitCode> {
+pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
+    let NodeArgs { join, name, data_dir, drives, address, attach_at_start, config } = args;
+    let join = join.filter(|join| !join.is_empty());
+    let given = Given { join, name, drives, address, attach_at_start, ..Given::default() };
+    let settings = config.settings(given)?;
+    let data_dir = settings.folder("node", data_dir)?;
+    Ok(start(settings, data_dir)?)
+}
+
+fn start(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
     descriptors::allow_many();
@@ -54,7 +71,7 @@ pub(crate) fn node(args: NodeArgs) -> anyhow::Result<ExitCode> {
         let stop = stop::told_to_stop();
         tokio::pin!(stop);
         let config = tokio::select! {
-            config = config(args) => config?,
+            config = config(settings, data_dir) => config?,
             () = &mut stop => return anyhow::Ok(()),
         };
         Ok(hotbay_node::run(config, stop).await?)
@@ -66,9 +83,9 @@ pub(crate) fn node(args: NodeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What the agent needs to know; joins first if that is asked for.
-async fn config(args: NodeArgs) -> anyhow::Result<Config> {
-    let NodeArgs { join, name, data_dir, drives, address } = args;
-    let (name, registry) = match join.as_deref() {
+async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config> {
+    let address = settings.address.value.clone();
+    let (name, registry) = match settings.join.value.as_deref() {
         Some(text) if JoinToken::is_meant(text) => {
             let mut token: JoinToken = text.parse()?;
             if let Some(address) = &address {
@@ -76,26 +93,35 @@ async fn config(args: NodeArgs) -> anyhow::Result<Config> {
                 token.address.clone_from(address);
             }
             let data_dir = data_dir.clone();
+            let name = settings.told_name();
             let options = JoinOptions { data_dir, token, name, wall_ms, checkpoint };
             let member = hotbay_node::join(options).await.context("this node did not join")?;
             move_to(&member, address)?;
             (member.node(), RegistryAt::Remote(member))
         }
         Some(path) => {
-            let name = name.context("give the node a name with --name")?;
+            let name = settings.name()?;
             let path = path.strip_prefix("unix:").unwrap_or(path);
             (name, RegistryAt::Local(PathBuf::from(path)))
         }
         None => {
-            let member = stored(&data_dir, name, address)?;
+            let member = stored(&data_dir, settings.told_name(), address)?;
             (member.node(), RegistryAt::Remote(member))
         }
     };
+    let places = settings.drives.value.iter().map(|text| {
+        let Ok(place) = text.parse::<Place>();
+        place
+    });
     Ok(Config {
         name,
         data_dir,
         registry,
-        places: drives,
+        places: places.collect(),
+        at_start: match settings.attach_at_start.value {
+            AtStart::Record => AttachAtStart::Allowed,
+            AtStart::All => AttachAtStart::All,
+        },
         incarnation: Incarnation::from_bits(Uuid::new_v4().as_u128()),
         folder_id: Uuid::new_v4().as_u128(),
         checkpoint,

@@ -1,11 +1,12 @@
 //! `hotbay up`: the registry and this machine's agent, with its real drives.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hotbay_api::token::check_address;
 use hotbay_core::ids::NodeName;
 use hotbay_host::RuntimeDir;
 use hotbay_node::Place;
@@ -13,7 +14,8 @@ use tokio::sync::mpsc;
 
 use super::listen::{self, Listen};
 use super::supervise::{Happened, Part, Supervisor};
-use super::{demo, ready, stop};
+use super::{RunError, demo, ready, stop};
+use crate::config::{AtStart, ConfigArgs, Given, Settings};
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -21,7 +23,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   hotbay up                                        this machine, all its drives, none in operation
   hotbay up --data-dir /srv/hotbay --drives '/dev/nvme*n1'
-  hotbay up --listen 192.0.2.7:7444                also for clients on other machines: hotbay token create --client";
+  hotbay up --listen 192.0.2.7:7444                also for people and programs elsewhere
+  hotbay up --config ./hotbay.toml                 settings from a file";
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -35,80 +38,89 @@ pub(crate) struct UpArgs {
     /// The name of this node [default: the machine's host name]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
-    /// Where to listen; may be repeated. PATH: a Unix socket; http.sock beside the first has the same API as HTTP and
-    /// JSON [default: api.sock in /run/hotbay, or in the user's runtime directory]. HOST:PORT: also for clients on
-    /// other machines, gRPC and HTTP, over TLS and with a token; nowhere if left out
+    /// Where to listen; may be repeated. PATH: a Unix socket [default: api.sock in /run/hotbay, or in the user's runtime
+    /// directory]. HOST:PORT: also for clients on other machines, gRPC and HTTP, over TLS and with a token; nowhere if
+    /// left out
     #[arg(long, value_name = "PATH|HOST:PORT")]
     listen: Vec<Listen>,
     /// Where to listen for agents on other machines, over TLS; may be repeated. Nowhere if left out
     #[arg(long, value_name = "HOST:PORT")]
     listen_agents: Vec<String>,
+    /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
+    #[arg(long, value_name = "PATH")]
+    http: Option<PathBuf>,
+    /// Which drives the agent opens when it starts, before the registry has answered [default: record]. The price of
+    /// all: a drive that was removed is opened again for a moment at every start of the agent, or for as long as the
+    /// registry is away
+    #[arg(long, value_name = "WHICH")]
+    attach_at_start: Option<AtStart>,
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
-pub(crate) fn up(args: UpArgs) -> anyhow::Result<ExitCode> {
-    let UpArgs { data_dir, drives, name, listen, listen_agents } = args;
-    let data_dir = data_dir.map_or_else(default_data_dir, Ok)?;
-    let name = name.map_or_else(host_name, Ok)?;
-    let mut listen = listen;
-    if !listen.iter().any(|place| matches!(place, Listen::Socket(_))) {
-        listen.push(Listen::Socket(RuntimeDir::of_this_user()?.path().join("api.sock")));
-    }
-    for text in &drives {
+pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
+    let UpArgs { data_dir, drives, name, listen, listen_agents, http, attach_at_start, config } =
+        args;
+    let settings = config.settings(Given {
+        data_dir,
+        drives,
+        name,
+        listen: listen.iter().map(Listen::to_string).collect(),
+        listen_agents,
+        http,
+        attach_at_start,
+        ..Given::default()
+    })?;
+    let (data_dir, name) = (settings.data_dir()?, settings.name()?);
+    Ok(start(&settings, data_dir, &name)?)
+}
+
+/// Checks what could keep the parts from starting, and starts them.
+fn start(settings: &Settings, data_dir: &Path, name: &NodeName) -> anyhow::Result<ExitCode> {
+    let (sockets, clients) = listening(settings)?;
+    settings.listen_agents.value.iter().try_for_each(|address| check_address(address))?;
+    for text in &settings.drives.value {
         let place: Place = text.parse()?;
         hotbay_host::scan::list(&hotbay_host::scan::Selection::Patterns(vec![place.pattern]))
             .with_context(|| format!("--drives {text:?}"))?;
     }
-    std::fs::create_dir_all(&data_dir)
+    std::fs::create_dir_all(data_dir)
         .with_context(|| format!("cannot use {} as the data directory", data_dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(&data_dir, &name, listen, &listen_agents, &drives))
+    runtime.block_on(run(settings, data_dir, name, &sockets[0], &clients))
+}
+
+/// The sockets, at least one, and the addresses that the registry listens on. The folder of the usual socket is made if
+/// it is missing.
+pub(super) fn listening(settings: &Settings) -> anyhow::Result<(Vec<PathBuf>, Vec<String>)> {
+    let places = settings.listen.value.iter().map(|place| place.parse());
+    let (sockets, clients) = listen::sorted(places.collect::<Result<_, _>>()?);
+    let socket = sockets.first().context("there is no socket to listen on")?;
+    if !socket.parent().is_some_and(Path::exists) {
+        RuntimeDir::of_this_user()?;
+    }
+    Ok((sockets, clients))
 }
 
 async fn run(
-    data_dir: &std::path::Path,
+    settings: &Settings,
+    data_dir: &Path,
     name: &NodeName,
-    listen: Vec<Listen>,
-    listen_agents: &[String],
-    drives: &[String],
+    api: &Path,
+    clients: &[String],
 ) -> anyhow::Result<ExitCode> {
     println!("Hotbay on {name}, everything under {}", data_dir.display());
-    let places: Vec<_> = listen.iter().map(Listen::argument).collect();
-    let (sockets, clients) = listen::sorted(listen);
-    let api = sockets[0].as_path();
     let (mut supervisor, mut happened) = Supervisor::new();
-    let mut arguments = vec![
-        "controller".into(),
-        "--data-dir".into(),
-        data_dir.join("registry").into(),
-        "--http".into(),
-        api.with_file_name("http.sock").into(),
-    ];
-    arguments.extend(places);
-    arguments
-        .extend(listen_agents.iter().map(|address| format!("--listen-agents={address}").into()));
-    supervisor.start(Part { name: "registry".to_owned(), arguments, log: None });
+    supervisor.start(registry(settings, data_dir));
     wait_for_registry(&mut happened).await?;
     println!("  {:<11} ready   unix:{}", "registry", api.display());
-    for address in listen_agents {
+    for address in &settings.listen_agents.value {
         println!("  {:<11} agents  {address}", "");
     }
     for address in clients {
         println!("  {:<11} clients https://{address}", "");
     }
-    let mut arguments = vec![
-        "node".into(),
-        "--join".into(),
-        api.into(),
-        "--name".into(),
-        name.as_str().into(),
-        "--data-dir".into(),
-        data_dir.join("node").into(),
-    ];
-    for drive in drives {
-        arguments.push("--drives".into());
-        arguments.push(drive.into());
-    }
-    supervisor.start(Part { name: name.to_string(), arguments, log: None });
+    supervisor.start(agent(settings, data_dir, name, api));
     let names = [name.to_string()];
     let ready = ready::nodes(api, &names, |node| {
         println!(
@@ -132,6 +144,44 @@ async fn run(
     outcome
 }
 
+/// The registry's process. It is told everything, and reads no file that may have changed meanwhile.
+fn registry(settings: &Settings, data_dir: &Path) -> Part {
+    let mut arguments = vec![
+        "controller".into(),
+        "--no-config".into(),
+        "--data-dir".into(),
+        data_dir.join("registry").into(),
+    ];
+    arguments.extend(settings.listen.value.iter().map(|place| format!("--listen={place}").into()));
+    if let Some(http) = &settings.http.value {
+        arguments.extend(["--http".into(), http.into()]);
+    }
+    let addresses = settings.listen_agents.value.iter();
+    arguments.extend(addresses.map(|address| format!("--listen-agents={address}").into()));
+    Part { name: "registry".to_owned(), arguments, log: None }
+}
+
+/// The agent's process, told everything likewise.
+fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> Part {
+    let mut arguments = vec![
+        "node".into(),
+        "--no-config".into(),
+        "--join".into(),
+        api.into(),
+        "--name".into(),
+        name.as_str().into(),
+        "--data-dir".into(),
+        data_dir.join("node").into(),
+        "--attach-at-start".into(),
+        settings.attach_at_start.value.name().into(),
+    ];
+    for drive in &settings.drives.value {
+        arguments.push("--drives".into());
+        arguments.push(drive.into());
+    }
+    Part { name: name.to_string(), arguments, log: None }
+}
+
 async fn wait_for_registry(happened: &mut mpsc::Receiver<Happened>) -> anyhow::Result<()> {
     match tokio::time::timeout(READY_LIMIT, happened.recv()).await {
         Ok(Some(Happened::Ready)) => Ok(()),
@@ -140,17 +190,4 @@ async fn wait_for_registry(happened: &mut mpsc::Receiver<Happened>) -> anyhow::R
         }
         Ok(None) | Err(_) => bail!("the registry is not ready after {} s", READY_LIMIT.as_secs()),
     }
-}
-
-fn default_data_dir() -> anyhow::Result<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/hotbay"));
-    }
-    let home = std::env::var_os("HOME").context("HOME is not set; give --data-dir")?;
-    Ok(PathBuf::from(home).join(".local/share/hotbay"))
-}
-
-fn host_name() -> anyhow::Result<NodeName> {
-    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-    name.parse().with_context(|| "give the node a name with --name".to_owned())
 }

@@ -162,7 +162,7 @@ impl Cluster {
 
     /// Starts the registry by a command that ends in the program's name.
     pub(crate) fn start_registry_by(&mut self, mut command: Command) {
-        command.arg("controller").arg("--data-dir").arg(self.path().join("registry"));
+        command.args(["controller", "--no-config", "--data-dir"]).arg(self.path().join("registry"));
         command.arg("--listen").arg(self.api()).arg("--http").arg(self.http());
         command.stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -173,9 +173,17 @@ impl Cluster {
     }
 
     pub(crate) fn start_agent(&mut self) {
+        self.start_agent_with(&[]);
+    }
+
+    pub(crate) fn start_agent_with(&mut self, options: &[&str]) {
         let mut command = self.hotbay();
-        command.arg("node").arg("--join").arg(self.api()).args(["--name", &self.name]);
+        command
+            .args(["node", "--no-config", "--join"])
+            .arg(self.api())
+            .args(["--name", &self.name]);
         command.arg("--data-dir").arg(self.path().join("node")).stdout(Stdio::null());
+        command.args(options);
         for (bay, drive) in self.drives.iter().enumerate() {
             command.arg("--drives").arg(format!("{bay}={}", drive.path.display()));
         }

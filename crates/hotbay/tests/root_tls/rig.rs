@@ -97,7 +97,7 @@ impl Rig {
     pub(crate) fn start_registry(&mut self) {
         let log = self.registry_log();
         let mut command = self.hotbay(0, &log);
-        command.arg("controller").arg("--data-dir").arg(self.path().join("registry"));
+        command.args(["controller", "--no-config", "--data-dir"]).arg(self.path().join("registry"));
         command.arg("--listen").arg(self.path().join("api.sock"));
         command.arg(format!("--listen-agents={}:{PORT}", address(0)));
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -237,7 +237,7 @@ impl Drop for Rig {
 }
 
 fn with_arguments<'a>(command: &'a mut Command, agent: &Agent, more: &[&str]) -> &'a mut Command {
-    command.arg("node").arg("--data-dir").arg(&agent.data_dir);
+    command.args(["node", "--no-config", "--data-dir"]).arg(&agent.data_dir);
     command.arg(format!("--drives=0={}", agent.drive.path.display())).args(more)
 }
 
