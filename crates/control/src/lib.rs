@@ -3,7 +3,7 @@
 //! - [`sessions`]: the agents' side, one two-way stream each.
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
-//! - [`view`]: the state as the kinds of `hotbay-api`.
+//! - [`view`] and [`objects`]: the state as the kinds of `hotbay-api`.
 //! - [`http`]: the same for curl and any automation, and what monitoring asks.
 //! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in. [`caller`]: what they may.
 //! - [`patience`]: how long a caller waits for a store that cannot be written.
@@ -21,6 +21,7 @@ mod door;
 mod doors;
 mod http;
 mod incoming;
+mod objects;
 mod patience;
 mod peer;
 mod reception;

@@ -4,19 +4,16 @@ use std::pin::Pin;
 
 use hotbay_api::PROTOCOL;
 use hotbay_api::cms as wire;
-use hotbay_api::kinds::{
-    API_VERSION, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus, Metadata,
-    StorageNode, StorageNodeStatus,
-};
-use hotbay_core::cluster::{self, About, Cluster};
-use hotbay_core::cms::{Reason, Target};
-use hotbay_core::message::RecordHealth;
+use hotbay_api::kinds::{Drive, DriveStatus};
+use hotbay_core::cluster::{About, Cluster};
+use hotbay_core::cms::Target;
 use hotbay_registry::{EventLog, Recorded, Registry};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use crate::objects;
 use crate::patience::patiently;
 use crate::peer::admit;
 
@@ -174,131 +171,50 @@ pub(crate) async fn list(
     registry: &Registry,
     wanted: Wanted,
 ) -> Result<wire::ListResponse, Status> {
-    let reading = registry.read(move |cluster| objects(cluster, wanted));
+    let reading = registry.read(move |cluster| listed(cluster, wanted));
     let objects = patiently(registry, reading).await??;
     Ok(wire::ListResponse { protocol: PROTOCOL, objects })
 }
 
-fn objects(cluster: &Cluster, wanted: Wanted) -> Result<Vec<String>, Status> {
+fn listed(cluster: &Cluster, wanted: Wanted) -> Result<Vec<String>, Status> {
     let json = |object: serde_json::Result<String>| object.expect("kinds have text keys");
     match wanted {
         Wanted::Drives => {
-            let mut drives: Vec<_> = cluster.drives().collect();
-            drives.sort_by_key(|known| {
-                let observed = &known.record.observed;
-                (node_name(cluster, known), observed.bay.clone(), observed.path.clone())
-            });
-            Ok(drives
-                .iter()
-                .map(|known| json(serde_json::to_string(&drive(cluster, known))))
-                .collect())
+            let known = cluster.drives().map(|known| objects::drive(cluster, known));
+            let newcomers = cluster.newcomers().map(|device| objects::newcomer(cluster, device));
+            let mut drives: Vec<_> = known.chain(newcomers).collect();
+            let place = |drive: &Drive| {
+                let DriveStatus { node, bay, path, .. } = &drive.status;
+                (node.clone(), bay.clone(), path.clone())
+            };
+            drives.sort_by_cached_key(place);
+            Ok(drives.iter().map(|drive| json(serde_json::to_string(drive))).collect())
         }
         Wanted::Drive(name) => {
             let target = Target { host: None, device: name };
+            if let Some(newcomer) = cluster.newcomer(&target) {
+                let object = objects::newcomer(cluster, newcomer);
+                return Ok(vec![json(serde_json::to_string(&object))]);
+            }
             let id = cluster.find(&target).map_err(|unmet| match unmet.code {
                 hotbay_core::cms::Code::NotFound => Status::not_found(unmet.reason.to_string()),
                 _ => Status::invalid_argument(unmet.reason.to_string()),
             })?;
             let known = cluster.drive(id).expect("found");
-            Ok(vec![json(serde_json::to_string(&drive(cluster, known)))])
+            Ok(vec![json(serde_json::to_string(&objects::drive(cluster, known)))])
         }
         Wanted::Nodes => {
             let mut nodes: Vec<_> = cluster.nodes().collect();
             nodes.sort_by_key(|known| known.record.name.clone());
             Ok(nodes
                 .iter()
-                .map(|known| json(serde_json::to_string(&node(cluster, known))))
+                .map(|known| json(serde_json::to_string(&objects::node(cluster, known))))
                 .collect())
         }
         Wanted::Node(name) => {
             let known = cluster.nodes().find(|known| known.record.name.as_str() == name);
             let known = known.ok_or_else(|| Status::not_found(format!("no host {name:?}")))?;
-            Ok(vec![json(serde_json::to_string(&node(cluster, known)))])
+            Ok(vec![json(serde_json::to_string(&objects::node(cluster, known)))])
         }
-    }
-}
-
-fn node_name(cluster: &Cluster, drive: &cluster::Drive) -> String {
-    cluster.node(drive.record.node).map(|node| node.record.name.to_string()).unwrap_or_default()
-}
-
-fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
-    let record = &known.record;
-    let observed = &record.observed;
-    let denied = observed.denied.iter().cloned();
-    let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    Drive {
-        api_version: API_VERSION.to_owned(),
-        kind: "Drive".to_owned(),
-        metadata: Metadata { name: record.name.clone(), uid: record.id.to_string() },
-        spec: DriveSpec { in_operation: cluster.in_operation(record.id) },
-        status: DriveStatus {
-            node: node_name(cluster, known),
-            state: record.state.wire_name().to_owned(),
-            goal: DriveGoal {
-                wish: record.state.goal().to_string(),
-                generation: record.generation.get(),
-                order: cluster.order_id(record.id).map(|order| order.to_string()),
-            },
-            since_ms: record.since_ms,
-            present: known.present,
-            path: observed.path.clone(),
-            bay: observed.bay.clone(),
-            model: observed.evidence.model.clone(),
-            serial: observed.evidence.serial.clone(),
-            wwn: observed.evidence.wwn.clone(),
-            device_kind: text(serde_json::json!(observed.kind)),
-            media: text(serde_json::json!(observed.media)),
-            size_bytes: observed.size_bytes,
-            block_bytes: observed.block_bytes,
-            denied: denied
-                .map(|denied| DeniedReason { message: denied.to_string(), denied })
-                .collect(),
-            waiting_for: cluster.waiting_for(record.id).map(|reason| reason.to_string()),
-            volumes: record.volumes.iter().map(ToString::to_string).collect(),
-            removal_wanted: record.removal_wanted,
-            asked_by: record.asked_by.clone(),
-        },
-    }
-}
-
-fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
-    let in_operation = known.drives.iter().filter(|id| cluster.in_operation(**id)).count();
-    let mut conditions = Vec::new();
-    if !known.rewound.is_empty() {
-        conditions.push(Condition {
-            kind: "RegistryRewound".to_owned(),
-            message: format!(
-                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup \
-                 or a copy; it gets no orders; hotbay registry adopt shows the differences",
-                known.rewound.len()
-            ),
-        });
-    }
-    if cluster.shows_revoked_certificate(known.record.id) {
-        let message = Reason::CertificateRevoked.to_string();
-        conditions.push(Condition { kind: "CertificateRevoked".to_owned(), message });
-    }
-    if let Some(RecordHealth::Damaged { why }) = &known.agent_record {
-        let message = format!("the agent found its record damaged: {why}");
-        conditions.push(Condition { kind: "RecordDamaged".to_owned(), message });
-    }
-    StorageNode {
-        api_version: API_VERSION.to_owned(),
-        kind: "StorageNode".to_owned(),
-        metadata: Metadata {
-            name: known.record.name.to_string(),
-            uid: known.record.id.to_string(),
-        },
-        status: StorageNodeStatus {
-            ready: known.session.is_some(),
-            purged: known.record.purged,
-            machine: known.record.machine.to_string(),
-            incarnation: known.session.map(|session| session.incarnation.to_string()),
-            session: known.session.map(|session| session.number.get()),
-            drives: known.drives.len(),
-            drives_in_operation: in_operation,
-            conditions,
-        },
     }
 }

@@ -110,6 +110,11 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reason {
     Denied(Denied),
+    /// A device that a host action leaves out, and that has no name of its own.
+    Newcomer {
+        path: String,
+        denied: Denied,
+    },
     NoSuchHost {
         host: String,
     },
@@ -150,6 +155,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Denied(denied) => denied.fmt(f),
+            Self::Newcomer { path, denied } => write!(f, "{path}: {denied}"),
             Self::NoSuchHost { host } => write!(f, "no host {host:?}"),
             Self::NoSuchDrive { device } => write!(f, "no drive {device:?}"),
             Self::Ambiguous { device, fitting } => {

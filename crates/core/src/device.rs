@@ -102,6 +102,13 @@ pub enum Denied {
     },
     /// Nothing tells it from another drive.
     NoIdentity,
+    /// It cannot be told from a drive that is known, and is not it: that one is on another machine still, or this is a
+    /// copy of it.
+    IdentityConflict {
+        drive: String,
+        node: String,
+        path: String,
+    },
     /// It cannot be looked at, so nothing is known about what is on it.
     Unreadable {
         error: String,
@@ -135,6 +142,9 @@ impl std::fmt::Display for Denied {
             }
             Self::NoIdentity => {
                 f.write_str("nothing tells it from another drive (no serial number)")
+            }
+            Self::IdentityConflict { drive, node, path } => {
+                write!(f, "IdentityConflict: it looks like {drive}, which is {path} on {node}")
             }
             Self::Unreadable { error } => write!(f, "it cannot be read ({error})"),
             Self::ForeignCluster { cluster } => {

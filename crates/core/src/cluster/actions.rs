@@ -107,15 +107,17 @@ impl Cluster {
                 if returned && let Err(reason) = self.welcome_back(node, effects) {
                     return Outcome::because(Code::InvalidState, reason);
                 }
-                return self.each_drive(node, asked, effects, |cluster, id, asked, effects| {
+                let newcomers = self.left_out_newcomers(node).collect();
+                let add = |cluster: &mut Self, id, asked: Asked<'_>, effects: &mut Effects| {
                     if cluster.drives[&id].record.removed_alone && !with_removed {
                         return Outcome::because(Code::Already, Reason::RemovedOnItsOwn);
                     }
                     cluster.add(id, asked, effects)
-                });
+                };
+                return self.each_drive(node, asked, effects, newcomers, add);
             }
             Resolved::RemoveHost(node) => {
-                return self.each_drive(node, asked, effects, Self::remove);
+                return self.each_drive(node, asked, effects, Vec::new(), Self::remove);
             }
             Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
             Resolved::AddDevice(id) => (id, self.add(id, asked, effects)),
@@ -135,6 +137,7 @@ impl Cluster {
         node: NodeId,
         asked: Asked<'_>,
         effects: &mut Effects,
+        newcomers: Vec<Outcome>,
         one: impl Fn(&mut Self, DriveId, Asked<'_>, &mut Effects) -> Outcome,
     ) -> Outcome {
         if !self.nodes[&node].rewound.is_empty() {
@@ -147,8 +150,11 @@ impl Cluster {
             let outcome = one(self, id, asked, effects);
             drives.push(Outcome { drive: Some(id), ..outcome });
         }
+        drives.extend(newcomers);
         let counts = |outcome: &&Outcome| {
-            !outcome.reasons.iter().any(|reason| matches!(reason, Reason::Denied(_)))
+            let denied =
+                |reason: &Reason| matches!(reason, Reason::Denied(_) | Reason::Newcomer { .. });
+            !outcome.reasons.iter().any(denied)
         };
         let counted = drives.iter().filter(counts);
         let worst = counted.clone().map(|outcome| outcome.code).max();

@@ -37,6 +37,10 @@ impl Cluster {
     pub fn find(&self, target: &Target) -> Result<DriveId, Unmet> {
         let Target { host, device } = target;
         well_formed("device", device)?;
+        if let Some(newcomer) = self.newcomer(target) {
+            let denied = self.conflict(newcomer);
+            return Err(Unmet::new(Code::InvalidState, Reason::Denied(denied)));
+        }
         if let Some(host) = host {
             return self.find_on(self.host(host)?, device);
         }

@@ -10,6 +10,7 @@ mod certificates;
 mod confirm;
 mod find;
 mod life;
+mod newcomer;
 mod notice;
 mod place;
 mod purge;
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use adopt::Heard;
 pub use find::Unmet;
 pub use life::State;
+pub use newcomer::Newcomer;
 pub use notice::{About, Notice};
 pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
 pub use registration::{Difference, RegistrationRefused};
@@ -148,6 +150,8 @@ pub struct Cluster {
     /// Every fact of evidence, to the drives that have it.
     drives_by_fact: BTreeMap<String, BTreeSet<DriveId>>,
     drive_by_name: BTreeMap<String, DriveId>,
+    /// Devices that look like a drive that is known, by node and path.
+    newcomers: BTreeMap<(NodeId, String), Newcomer>,
     /// What nodes said that know more than this registry; by name, because it may not know them at all.
     heard: BTreeMap<NodeName, Heard>,
     /// Drives under ids that this registry never knew; a person said that they may be closed.
@@ -233,6 +237,7 @@ impl Cluster {
             revoked: BTreeMap::new(),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
             heard: BTreeMap::new(),
             given_up: BTreeSet::new(),
         };
@@ -328,6 +333,7 @@ impl Cluster {
             revoked: self.revoked_among(&nodes),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
             heard: BTreeMap::new(),
             given_up: BTreeSet::new(),
         }

@@ -6,7 +6,7 @@
 //! turns up in another node belongs to that node from then on, and may be taken over there.
 
 use super::records::Write;
-use super::{About, Cluster, Effects, Notice, State};
+use super::{About, Cluster, Contact, Effects, Notice, State};
 use crate::cms::{Code, Outcome, Reason};
 use crate::device::Observed;
 use crate::ids::NodeId;
@@ -34,6 +34,7 @@ impl Cluster {
         let name = node.record.name.clone();
         let drives: Vec<_> = node.drives.iter().copied().collect();
         let mut outcome = Outcome::new(Code::Ok);
+        self.drop_newcomers_on(id);
         // Before the record is written: both are in one.
         self.revoke_certificates(id, now_ms);
         self.mark(id, true, effects);
@@ -57,6 +58,7 @@ impl Cluster {
         }
         let text = format!("Host {name} was purged: its machine is taken for gone.");
         effects.notices.push(Notice::warning(About::Node(id), text));
+        self.settle_newcomers(effects);
         outcome
     }
 
@@ -71,26 +73,32 @@ impl Cluster {
         Ok(())
     }
 
-    /// A drive of a purged host that turns up elsewhere belongs there.
+    /// A drive that turns up elsewhere belongs there, if its host was purged, or has reported that it is gone.
     pub(super) fn bring_over(&mut self, to: NodeId, device: &Observed, effects: &mut Effects) {
         let moved = self.fitting(device).find(|id| {
             let from = self.drives[id].record.node;
-            from != to && self.is_purged(from)
+            from != to && (self.is_purged(from) || self.has_left(*id))
         });
         let Some(id) = moved else { return };
         let from = self.drives[&id].record.node;
+        let purged = self.is_purged(from);
         self.nodes.get_mut(&from).expect("drives name known nodes").drives.remove(&id);
         self.nodes.get_mut(&to).expect("it registers").drives.insert(id);
         self.change_drive(id, effects, |record| {
             record.node = to;
-            record.take_over = true;
+            record.take_over = purged;
             // What its old machine did not prove, the new one has to: it may be the same, come without its past.
             if matches!(record.state, State::Attaching | State::Attached) {
                 record.state = State::Closing;
             }
         });
-        let text = format!("{} came from a host that was purged.", self.describe(id));
+        // What its old agent said of it does not count any more.
+        self.drives.get_mut(&id).expect("found above").contact = Contact::Silent;
+        let old = self.nodes[&from].record.name.clone();
+        let was = if purged { ", a host that was purged" } else { ", which has it no more" };
+        let text = format!("{} came from {old}{was}.", self.describe(id));
         effects.notices.push(Notice::warning(About::Drive(id), text));
+        effects.orders.extend(self.owed(id));
     }
 
     fn mark(&mut self, id: NodeId, purged: bool, effects: &mut Effects) {

@@ -7,7 +7,9 @@ use thiserror::Error;
 use super::adopt::Heard;
 use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
-use super::{About, Cluster, Contact, Effects, FreshIds, Notice, Refused, Reply, Session, State};
+use super::{
+    About, Cluster, Contact, Effects, FreshIds, Newcomer, Notice, Refused, Reply, Session, State,
+};
 use crate::device::Observed;
 use crate::evidence::Comparison;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, NodeId, NodeName, SessionNumber};
@@ -43,7 +45,7 @@ pub enum Difference {
 }
 
 /// What a reported device is to the registry.
-enum Matched {
+pub(super) enum Matched {
     Known(DriveId),
     New,
     /// It has the evidence or the label of another drive, or of one on another node.
@@ -96,6 +98,8 @@ impl Cluster {
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
         self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
+        // The answer has them.
+        effects.orders.retain(|(to, _)| *to != session);
         effects.notices.push(self.registered_notice(id));
         effects.reply = Reply::Registered(Box::new(Registered {
             session,
@@ -274,46 +278,55 @@ impl Cluster {
         effects: &mut Effects,
     ) {
         assert!(fresh.len() >= devices.len(), "one fresh id per device");
-        let mut seen = BTreeSet::new();
-        for (device, fresh) in devices.into_iter().zip(fresh) {
-            let label = device.label.filter(|label| label.cluster == self.id());
+        let (mut seen, mut newcomers) = (BTreeSet::new(), Vec::new());
+        let mut devices: Vec<_> = devices.into_iter().zip(fresh).collect();
+        // A drive is first looked for where it was, so that a copy beside it is not taken for it.
+        devices.sort_by_key(|(device, _)| !self.is_where_it_was(node, device));
+        for (device, fresh) in devices {
             self.bring_over(node, &device, effects);
             let id = match self.matched(node, &device, &seen) {
                 Matched::Known(id) => {
-                    self.note_observed(id, device, effects);
+                    self.note_present(id, device, effects);
                     id
                 }
                 Matched::New => {
-                    let mut record = new_record(node, fresh, device, now_ms);
+                    let mut record = new_record(node, fresh, device.clone(), now_ms);
                     record.name = self.free_name(fresh);
                     effects.writes.push(Write::Drive(Box::new(record.clone())));
                     self.insert_drive(record);
+                    self.note_present(fresh, device, effects);
                     fresh
                 }
-                Matched::Conflict(with) => {
-                    let text = format!(
-                        "IdentityConflict: {} on {} looks like {}; it is left alone.",
-                        device.path,
-                        self.nodes[&node].record.name,
-                        self.describe(with)
-                    );
-                    effects.notices.push(Notice::warning(About::Node(node), text));
+                Matched::Conflict(like) => {
+                    newcomers.push(Newcomer { node, device, like, since_ms: now_ms });
                     continue;
                 }
             };
             seen.insert(id);
-            let drive = self.drives.get_mut(&id).expect("known or inserted");
-            drive.present = true;
-            drive.label = label;
         }
+        self.note_newcomers(node, newcomers, effects);
         for id in &self.nodes[&node].drives {
             if !seen.contains(id) {
                 self.drives.get_mut(id).expect("nodes list known drives").present = false;
             }
         }
+        self.settle_newcomers(effects);
     }
 
-    fn note_observed(&mut self, id: DriveId, device: Observed, effects: &mut Effects) {
+    /// Whether a device is one of the node's drives, in the place where that was last.
+    fn is_where_it_was(&self, node: NodeId, device: &Observed) -> bool {
+        self.fitting(device).any(|id| {
+            let record = &self.drives[&id].record;
+            record.node == node && record.observed.path == device.path
+        })
+    }
+
+    /// A drive is on its machine, and as reported.
+    pub(super) fn note_present(&mut self, id: DriveId, device: Observed, effects: &mut Effects) {
+        let ours = self.id();
+        let drive = self.drives.get_mut(&id).expect("only known drives are noted");
+        drive.present = true;
+        drive.label = device.label.filter(|label| label.cluster == ours);
         let device = Observed { label: None, ..device };
         if self.drives[&id].record.observed != device {
             for fact in device.evidence.facts() {
@@ -337,7 +350,12 @@ impl Cluster {
         })
     }
 
-    fn matched(&self, node: NodeId, device: &Observed, seen: &BTreeSet<DriveId>) -> Matched {
+    pub(super) fn matched(
+        &self,
+        node: NodeId,
+        device: &Observed,
+        seen: &BTreeSet<DriveId>,
+    ) -> Matched {
         let label = device.label.filter(|label| label.cluster == self.id());
         let mut fitting = self.fitting(device);
         match (fitting.next(), fitting.next()) {

@@ -122,6 +122,9 @@ fn of_host(
         format!("{}: {outcome}", words::drive_of_host(drive))
     };
     let mut more: Vec<String> = drives.into_iter().map(line).collect();
+    // What has no name of its own says where it is in its reason.
+    let nameless = result.drives.iter().filter(|result| result.drive.is_none());
+    more.extend(nameless.map(|result| format!("left out: {}", result.reasons.join("; "))));
     let count = |fits: &dyn Fn(&ActionResult) -> bool| {
         result.drives.iter().filter(|result| fits(result)).count()
     };

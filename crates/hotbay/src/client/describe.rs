@@ -50,7 +50,10 @@ fn drive(drive: &Drive) -> (String, Lines) {
     let since = words::ago(status.since_ms, now_ms());
     let mut lines = vec![
         ("Name", drive.metadata.name.clone()),
-        ("Id", drive.metadata.uid.clone()),
+        (
+            "Id",
+            Some(drive.metadata.uid.clone()).filter(|uid| !uid.is_empty()).unwrap_or_else(missing),
+        ),
         ("Node", status.node.clone()),
         ("Bay", status.bay.clone().unwrap_or_else(missing)),
         ("Path", status.path.clone()),
@@ -102,6 +105,10 @@ fn node(node: &StorageNode) -> (String, Lines) {
 }
 
 async fn print_events(api: &Api, screen: &mut Screen, uid: &str) -> Result<Exit, ClientError> {
+    // A device that is no drive yet has no id, and so no events of its own.
+    if uid.is_empty() {
+        return Ok(Exit::Done);
+    }
     let mut stream = api.events(false).await?;
     let mut title = Some("\nEvents");
     while let Some(event) = api.next_event(&mut stream).await? {

@@ -1,0 +1,129 @@
+//! The kinds of `hotbay-api`, made from the cluster in memory. [`crate::view`] asks for them.
+
+use hotbay_api::kinds::{
+    API_VERSION, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus, Metadata,
+    StorageNode, StorageNodeStatus,
+};
+use hotbay_core::cluster::{self, Cluster, Newcomer, State};
+use hotbay_core::cms::Reason;
+use hotbay_core::device::{Denied, Observed};
+use hotbay_core::ids::NodeId;
+use hotbay_core::message::RecordHealth;
+
+fn node_name(cluster: &Cluster, node: NodeId) -> String {
+    cluster.node(node).map(|node| node.record.name.to_string()).unwrap_or_default()
+}
+
+fn reason(denied: Denied) -> DeniedReason {
+    DeniedReason { message: denied.to_string(), denied }
+}
+
+/// What a device says by itself. Nothing is wanted of it.
+fn of_device(observed: &Observed) -> DriveStatus {
+    let text = |value: serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    DriveStatus {
+        node: String::new(),
+        state: State::Unknown.wire_name().to_owned(),
+        goal: DriveGoal { wish: State::Unknown.goal().to_string(), generation: 0, order: None },
+        since_ms: 0,
+        present: true,
+        path: observed.path.clone(),
+        bay: observed.bay.clone(),
+        model: observed.evidence.model.clone(),
+        serial: observed.evidence.serial.clone(),
+        wwn: observed.evidence.wwn.clone(),
+        device_kind: text(serde_json::json!(observed.kind)),
+        media: text(serde_json::json!(observed.media)),
+        size_bytes: observed.size_bytes,
+        block_bytes: observed.block_bytes,
+        denied: observed.denied.iter().cloned().map(reason).collect(),
+        waiting_for: None,
+        volumes: Vec::new(),
+        removal_wanted: false,
+        asked_by: String::new(),
+    }
+}
+
+/// A device that looks like a drive that is known. It has no id, and is named by its place.
+pub(crate) fn newcomer(cluster: &Cluster, newcomer: &Newcomer) -> Drive {
+    let node = node_name(cluster, newcomer.node);
+    let mut status = DriveStatus { since_ms: newcomer.since_ms, ..of_device(&newcomer.device) };
+    status.denied.insert(0, reason(cluster.conflict(newcomer)));
+    Drive {
+        api_version: API_VERSION.to_owned(),
+        kind: "Drive".to_owned(),
+        metadata: Metadata { name: format!("{node}:{}", status.path), uid: String::new() },
+        spec: DriveSpec { in_operation: false },
+        status: DriveStatus { node, ..status },
+    }
+}
+
+/// A drive that is known.
+pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
+    let record = &known.record;
+    let observed = &record.observed;
+    Drive {
+        api_version: API_VERSION.to_owned(),
+        kind: "Drive".to_owned(),
+        metadata: Metadata { name: record.name.clone(), uid: record.id.to_string() },
+        spec: DriveSpec { in_operation: cluster.in_operation(record.id) },
+        status: DriveStatus {
+            node: node_name(cluster, record.node),
+            state: record.state.wire_name().to_owned(),
+            goal: DriveGoal {
+                wish: record.state.goal().to_string(),
+                generation: record.generation.get(),
+                order: cluster.order_id(record.id).map(|order| order.to_string()),
+            },
+            since_ms: record.since_ms,
+            present: known.present,
+            waiting_for: cluster.waiting_for(record.id).map(|reason| reason.to_string()),
+            volumes: record.volumes.iter().map(ToString::to_string).collect(),
+            removal_wanted: record.removal_wanted,
+            asked_by: record.asked_by.clone(),
+            ..of_device(observed)
+        },
+    }
+}
+
+/// A node.
+pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
+    let in_operation = known.drives.iter().filter(|id| cluster.in_operation(**id)).count();
+    let mut conditions = Vec::new();
+    if !known.rewound.is_empty() {
+        conditions.push(Condition {
+            kind: "RegistryRewound".to_owned(),
+            message: format!(
+                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup \
+                 or a copy; it gets no orders; hotbay registry adopt shows the differences",
+                known.rewound.len()
+            ),
+        });
+    }
+    if cluster.shows_revoked_certificate(known.record.id) {
+        let message = Reason::CertificateRevoked.to_string();
+        conditions.push(Condition { kind: "CertificateRevoked".to_owned(), message });
+    }
+    if let Some(RecordHealth::Damaged { why }) = &known.agent_record {
+        let message = format!("the agent found its record damaged: {why}");
+        conditions.push(Condition { kind: "RecordDamaged".to_owned(), message });
+    }
+    StorageNode {
+        api_version: API_VERSION.to_owned(),
+        kind: "StorageNode".to_owned(),
+        metadata: Metadata {
+            name: known.record.name.to_string(),
+            uid: known.record.id.to_string(),
+        },
+        status: StorageNodeStatus {
+            ready: known.session.is_some(),
+            purged: known.record.purged,
+            machine: known.record.machine.to_string(),
+            incarnation: known.session.map(|session| session.incarnation.to_string()),
+            session: known.session.map(|session| session.number.get()),
+            drives: known.drives.len(),
+            drives_in_operation: in_operation,
+            conditions,
+        },
+    }
+}
