@@ -471,3 +471,7 @@ impl Shell {
         self.retries.insert(drive, retries);
     }
 }
+
+#[cfg(test)]
+#[path = "agent_loop_tests.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! A registry that says only what a test tells it, on a real socket, for a real agent.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::Path;
 use std::pin::Pin;
@@ -67,6 +68,11 @@ impl Session {
                 other => return Some(other),
             }
         }
+    }
+
+    /// Ends what the registry says; what the agent says goes on.
+    pub(crate) fn hang_up(self) -> Streaming<wire::AgentMessage> {
+        self.heard
     }
 
     pub(crate) async fn say(&self, message: FromRegistry) {

@@ -1,0 +1,123 @@
+//! The agent's loop and a registry that is silent, or hangs up: news made by hand, on a clock that is turned by hand.
+
+use hotbay_core::agent::RecordFound;
+use hotbay_core::ids::{ClusterId, NodeId, SessionNumber, TermId};
+use hotbay_core::message::Registered;
+use hotbay_core::order::Term;
+
+use super::*;
+
+/// A machine without drives, the sender of its news, and what its loop needs.
+struct Rig {
+    shell: Shell,
+    inventory: Inventory,
+    ended: mpsc::Receiver<StepEnd>,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime_dir = RuntimeDir::at(dir.path().join("run")).unwrap();
+        let workers = Workers::of_this_program(runtime_dir, Limits::default());
+        let (ends, ended) = mpsc::channel(WAITING);
+        let nowhere = dir.path().join("no-such-drive").display().to_string();
+        let inventory = Inventory::new(workers.clone(), vec![nowhere.parse().unwrap()]);
+        let incarnation = Incarnation::from_bits(5);
+        let found = RecordFound::Absent(None);
+        let (agent, _) = Agent::start(Rules::default(), incarnation, found, Vec::new());
+        let shell = Shell {
+            agent,
+            name: "node-a".parse().unwrap(),
+            machine: MachineId::from_bits(6),
+            state_dir: StateDir::open(&dir.path().join("state"), |_| {}).unwrap(),
+            drives: Drives::new(workers, ends.clone()),
+            ends,
+            connection: None,
+            reported: Vec::new(),
+            hanging: Vec::new(),
+            reports: 0,
+            retries: BTreeMap::new(),
+        };
+        Self { shell, inventory, ended, _dir: dir }
+    }
+
+    /// Runs the loop beside a script that brings the news.
+    async fn beside(self, script: impl AsyncFnOnce(mpsc::Sender<News>)) {
+        let Self { mut shell, inventory, ended, _dir } = self;
+        let (sender, news) = mpsc::channel(WAITING);
+        tokio::select! {
+            () = shell.serve(inventory, ended, news, std::future::pending()) => unreachable!(),
+            () = script(sender) => {}
+        }
+    }
+}
+
+/// A connection is there; what the agent says over it.
+async fn connect(news: &mpsc::Sender<News>, connection: u64) -> mpsc::Receiver<FromAgent> {
+    let (to_registry, mut says) = mpsc::channel(WAITING);
+    news.send(News::Connected { connection, to_registry }).await.unwrap();
+    let said = says.recv().await;
+    assert!(matches!(said, Some(FromAgent::Register(_))), "{said:?}");
+    says
+}
+
+fn registered(connection: u64) -> News {
+    let registered = Registered {
+        session: SessionNumber::from_number(connection + 1),
+        cluster: ClusterId::from_bits(1),
+        node: NodeId::from_bits(2),
+        term: Term { number: 1, id: TermId::from_bits(7) },
+        allowed: Vec::new(),
+        unknown: Vec::new(),
+    };
+    News::Said { connection, message: Box::new(FromRegistry::Registered(registered)) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_that_is_never_answered_is_given_up_and_sent_again() {
+    let script = async |news: mpsc::Sender<News>| {
+        let begun = Instant::now();
+        let mut silent = connect(&news, 0).await;
+        let said = tokio::time::timeout(4 * REGISTRATION_LIMIT, silent.recv()).await;
+        assert!(matches!(said, Ok(None)), "not given up: {said:?}");
+        let waited = begun.elapsed();
+        let expected = REGISTRATION_LIMIT..=REGISTRATION_LIMIT + 2 * LOOK_EVERY;
+        assert!(expected.contains(&waited), "given up after {waited:?}");
+        let mut answers = connect(&news, 1).await;
+        // The answer over the old connection comes too late, and does not count.
+        news.send(registered(0)).await.unwrap();
+        let said = tokio::time::timeout(4 * REGISTRATION_LIMIT, answers.recv()).await;
+        assert!(matches!(said, Ok(None)), "a late answer was taken: {said:?}");
+    };
+    Rig::new().beside(script).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_registration_that_is_answered_keeps_its_connection() {
+    let script = async |news: mpsc::Sender<News>| {
+        let mut says = connect(&news, 0).await;
+        news.send(registered(0)).await.unwrap();
+        let said = tokio::time::timeout(4 * REGISTRATION_LIMIT, says.recv()).await;
+        assert!(said.is_err(), "{said:?}");
+    };
+    Rig::new().beside(script).await;
+}
+
+/// The registry ends the session: the agent is in none, and is given up again if the next one is silent.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_the_registry_dropped_is_no_session() {
+    let script = async |news: mpsc::Sender<News>| {
+        let mut says = connect(&news, 0).await;
+        news.send(registered(0)).await.unwrap();
+        news.send(News::Lost { connection: 0 }).await.unwrap();
+        let said = tokio::time::timeout(REGISTRATION_LIMIT, says.recv()).await;
+        assert!(matches!(said, Ok(None)), "it goes on in a session that ended: {said:?}");
+        let mut next = connect(&news, 1).await;
+        // News of the old one do not touch the new one.
+        news.send(News::Lost { connection: 0 }).await.unwrap();
+        let said = tokio::time::timeout(4 * REGISTRATION_LIMIT, next.recv()).await;
+        assert!(matches!(said, Ok(None)), "still in the old session: {said:?}");
+    };
+    Rig::new().beside(script).await;
+}
