@@ -156,6 +156,8 @@ struct Shell {
 struct Retries {
     /// How often it has failed in a row.
     failed: u32,
+    /// What was wanted of the drive then. Another wish is another step.
+    goal: Option<Goal>,
     /// The pause before the next try.
     pause: AbortHandle,
 }
@@ -378,7 +380,8 @@ impl Shell {
         // Without an order it follows from the drive's label.
         let order = ordered.map(|ordered| OrderId::new(drive, ordered.stamp));
         let order = order.map(tracing::field::display);
-        if self.retries.contains_key(&drive) {
+        let goal = ordered.map(|ordered| ordered.goal);
+        if self.retries.get(&drive).is_some_and(|retries| retries.goal == goal) {
             tracing::debug!(order, %drive, "{step} again");
         } else {
             tracing::info!(order, %drive, "{step}");
@@ -455,7 +458,9 @@ impl Shell {
 
     fn retry_later(&mut self, drive: DriveId) {
         let before = self.retries.remove(&drive);
-        let failed = before.as_ref().map_or(0, |before| before.failed);
+        let goal = self.agent.in_force(drive).map(|ordered| ordered.goal);
+        let same = before.as_ref().filter(|before| before.goal == goal);
+        let failed = same.map_or(0, |before| before.failed);
         if let Some(before) = before {
             // An order that is repeated is tried at once, while the pause of the last try still runs. Left alone, every
             // such pause would go on begetting the next, and the tries would come faster and faster.
@@ -467,8 +472,8 @@ impl Shell {
             tokio::time::sleep(pause).await;
             drop(ends.send(StepEnd::Event(Event::Retry(drive))).await);
         });
-        let retries = Retries { failed: failed.saturating_add(1), pause: pausing.abort_handle() };
-        self.retries.insert(drive, retries);
+        let (failed, pause) = (failed.saturating_add(1), pausing.abort_handle());
+        self.retries.insert(drive, Retries { failed, goal, pause });
     }
 }
 

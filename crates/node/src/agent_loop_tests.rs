@@ -2,8 +2,8 @@
 
 use hotbay_core::agent::RecordFound;
 use hotbay_core::ids::{ClusterId, NodeId, SessionNumber, TermId};
-use hotbay_core::message::Registered;
-use hotbay_core::order::Term;
+use hotbay_core::message::{Order, Registered};
+use hotbay_core::order::{Generation, Ordered, Stamp, Term};
 
 use super::*;
 
@@ -120,4 +120,32 @@ async fn a_session_that_the_registry_dropped_is_no_session() {
         assert!(matches!(said, Ok(None)), "still in the old session: {said:?}");
     };
     Rig::new().beside(script).await;
+}
+
+/// A drive that could not be attached for long, and is then to be detached: its first tries come quickly.
+#[tokio::test(start_paused = true)]
+async fn another_wish_is_tried_again_as_soon_as_any_first_one() {
+    let Rig { mut shell, .. } = Rig::new();
+    let drive = DriveId::from_bits(3);
+    let News::Said { message, .. } = registered(0) else { unreachable!() };
+    shell.said(*message);
+    let order = |goal, generation| {
+        let term = Term { number: 1, id: TermId::from_bits(7) };
+        let stamp = Stamp { term, generation: Generation::from_number(generation) };
+        FromRegistry::Order(Order {
+            drive,
+            ordered: Ordered { goal, stamp },
+            incarnation: Incarnation::from_bits(5),
+            evidence: Evidence::default(),
+            take_over: false,
+        })
+    };
+    shell.said(order(Goal::Attach, 1));
+    for failed in 1..=8 {
+        shell.retry_later(drive);
+        assert_eq!(shell.retries[&drive].failed, failed);
+    }
+    shell.said(order(Goal::Detach, 2));
+    shell.retry_later(drive);
+    assert_eq!(shell.retries[&drive].failed, 1);
 }

@@ -69,16 +69,71 @@ impl Agent {
         self.advance_all(effects);
     }
 
-    /// Tells the registry why nothing happens. Says nothing that is not on disk: only that it could not be written.
+    /// Tells the registry why nothing happens, once for each obstacle. Says nothing that is not on disk: only that it
+    /// could not be written.
     pub(super) fn save_failed(&mut self, error: &str, effects: &mut Vec<Effect>) {
         let incarnation = self.incarnation;
-        for (drive, local) in &self.drives {
-            let unwritten = local.written != Written::Yes;
-            if let Some(ordered) = local.owed.filter(|_| unwritten) {
-                let obstacle = Obstacle::RecordUnwritable { error: error.to_owned() };
-                let result = AnswerResult::Waiting(obstacle);
+        let obstacle = Obstacle::RecordUnwritable { error: error.to_owned() };
+        for (drive, local) in &mut self.drives {
+            let news = local.written != Written::Yes && local.told.as_ref() != Some(&obstacle);
+            if let Some(ordered) = local.owed.filter(|_| news) {
+                local.told = Some(obstacle.clone());
+                let result = AnswerResult::Waiting(obstacle.clone());
                 effects.push(Effect::Send(Answer { drive: *drive, ordered, incarnation, result }));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{Event, RecordFound};
+    use crate::evidence::Evidence;
+    use crate::ids::{ClusterId, Incarnation, NodeId, SessionNumber, TermId};
+    use crate::message::{Order, Registered};
+    use crate::order::{Generation, Goal, Stamp, Term};
+    use crate::rules::Rules;
+
+    fn fails(agent: &mut Agent, error: &str) -> Vec<AnswerResult> {
+        let effects = agent.step(Event::SaveFailed { error: error.into() });
+        let said = effects.into_iter().map(|effect| match effect {
+            Effect::Send(answer) => answer.result,
+            other => panic!("{other:?}"),
+        });
+        said.collect()
+    }
+
+    #[test]
+    fn a_disk_that_goes_on_failing_is_told_once_and_again_when_it_fails_otherwise() {
+        let incarnation = Incarnation::from_bits(5);
+        let found = RecordFound::Absent(None);
+        let (mut agent, _) = Agent::start(Rules::default(), incarnation, found, vec![]);
+        let term = Term::first(TermId::from_bits(7));
+        let stamp = Stamp { term, generation: Generation::from_number(1) };
+        let order = Order {
+            drive: DriveId::from_bits(3),
+            ordered: Ordered { goal: Goal::Attach, stamp },
+            incarnation,
+            evidence: Evidence::default(),
+            take_over: false,
+        };
+        agent.step(Event::Registered(Registered {
+            session: SessionNumber::from_number(1),
+            cluster: ClusterId::from_bits(1),
+            node: NodeId::from_bits(2),
+            term,
+            allowed: vec![order.clone()],
+            unknown: vec![],
+        }));
+        let waits = |error: &str| {
+            [AnswerResult::Waiting(Obstacle::RecordUnwritable { error: error.into() })]
+        };
+        assert_eq!(fails(&mut agent, "full"), waits("full"));
+        assert_eq!(fails(&mut agent, "full"), []);
+        assert_eq!(fails(&mut agent, "gone"), waits("gone"));
+        // An order that comes again wants its answer.
+        agent.step(Event::Order(order));
+        assert_eq!(fails(&mut agent, "gone"), waits("gone"));
     }
 }
