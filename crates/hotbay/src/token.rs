@@ -90,8 +90,9 @@ pub(crate) struct CreateArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum May {
+    /// Look, and ask what would happen
     Read,
-    /// And read
+    /// The same, and change things
     Write,
 }
 

@@ -3,7 +3,7 @@
 //! the handshake, as `hotbay` and gRPC libraries do, and HTTP/1.1 with JSON for everybody else, as curl.
 //!
 //! - [`rights`]: what a token may, and what each call needs.
-//! - [`tokens`]: the tokens; [`file`]: how they are kept; [`access`]: the calls about them.
+//! - [`tokens`]: the tokens; [`mod@file`]: how they are kept; [`access`]: the calls about them.
 //! - [`stream`]: a connection, and how long a stranger may have one.
 //! - [`guard`]: looks at the token of every request before anything else does.
 //!
