@@ -17,6 +17,9 @@ use crate::peer::admit;
 /// How many actions one call may carry. A longer list would keep everybody else waiting.
 pub(crate) const ACTIONS_IN_A_CALL: usize = 10_000;
 
+/// How many drives of hosts one answer names. More would not fit into a message.
+const DRIVES_IN_AN_ANSWER: usize = 50_000;
+
 pub(crate) struct Actions {
     registry: Registry,
 }
@@ -78,7 +81,25 @@ pub(crate) async fn act(
             ..wire::ActionResult::default()
         },
     });
-    Ok(results.collect())
+    Ok(bounded(results.collect(), DRIVES_IN_AN_ANSWER))
+}
+
+/// Leaves the answers per drive out where there would be too many. The answer of the host stays what it is.
+fn bounded(mut results: Vec<wire::ActionResult>, limit: usize) -> Vec<wire::ActionResult> {
+    let mut named = 0;
+    for result in &mut results {
+        let drives = result.drives.len();
+        if named + drives > limit {
+            result.drives.clear();
+            result.reasons.push(format!(
+                "its {drives} drives are not named, because one answer names at most {limit}; ask for fewer hosts in \
+                 one call to see them"
+            ));
+        } else {
+            named += drives;
+        }
+    }
+    results
 }
 
 type Briefs = std::collections::BTreeMap<DriveId, wire::DriveBrief>;
@@ -115,5 +136,25 @@ fn result(outcome: Outcome, briefs: &Briefs) -> wire::ActionResult {
         retry_after_ms: retry_after_ms.unwrap_or(0),
         drive: drive.and_then(|id| briefs.get(&id).cloned()),
         drives: drives.into_iter().map(|outcome| result(outcome, briefs)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_answer_names_no_more_drives_than_fit_and_says_so() {
+        let host = |drives| wire::ActionResult {
+            result: "E_TRY_AGAIN".to_owned(),
+            drives: vec![wire::ActionResult::default(); drives],
+            ..wire::ActionResult::default()
+        };
+        let results = bounded(vec![host(4), host(7), host(6)], 10);
+        let named: Vec<_> = results.iter().map(|result| result.drives.len()).collect();
+        assert_eq!(named, [4, 0, 6]);
+        assert!(results[1].reasons[0].contains("its 7 drives are not named"), "{:?}", results[1]);
+        assert_eq!(results[1].result, "E_TRY_AGAIN");
+        assert!(results[0].reasons.is_empty() && results[2].reasons.is_empty());
     }
 }

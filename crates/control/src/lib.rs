@@ -3,7 +3,7 @@
 //! - [`sessions`]: the agents' side, one two-way stream each.
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
-//! - [`view`] and [`objects`]: the state as the kinds of `hotbay-api`.
+//! - [`view`], [`listing`] and [`objects`]: the state as the kinds of `hotbay-api`, and what happened.
 //! - [`http`]: the same for curl and any automation, and what monitoring asks.
 //! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in. [`caller`]: what they may.
 //! - [`patience`]: how long a caller waits for a store that cannot be written.
@@ -21,6 +21,7 @@ mod door;
 mod doors;
 mod http;
 mod incoming;
+mod listing;
 mod objects;
 mod patience;
 mod peer;
@@ -77,7 +78,7 @@ pub async fn serve_with_doors(
         .add_service(agents(&registry, fresh))
         .serve_with_incoming_shutdown(incoming::all(listeners), stop);
     let Doors { agents, clients, renewal } = doors;
-    let router = http::router(registry.clone());
+    let router = http::router(registry.clone(), fresh);
     // Sessions never end by themselves: when the local side has ended, the doors are left to the end of the process.
     tokio::select! {
         served = local => served,
@@ -142,6 +143,6 @@ async fn serve_agents(
 }
 
 /// Serves a registry as HTTP and JSON on a Unix socket of its own. Never ends; to stop it, drop it.
-pub async fn serve_http(registry: Registry, listener: UnixListener) {
-    http::serve(registry, listener).await;
+pub async fn serve_http(registry: Registry, listener: UnixListener, fresh: fn() -> u128) {
+    http::serve(registry, listener, fresh).await;
 }

@@ -8,6 +8,7 @@ use hotbay_core::ids::{DriveId, TermId};
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
+use crate::caller::Caller;
 use crate::clients::rights::Right;
 use crate::patience::patiently;
 use crate::peer::admit;
@@ -35,18 +36,28 @@ impl wire::repair_server::Repair for Repairs {
             let malformed = Malformed::Protocol { theirs: protocol };
             return Err(Status::failed_precondition(malformed.to_string()));
         }
-        if confirmed {
-            caller.must_have(Right::Write)?;
-        }
-        let nodes = patiently(&self.registry, self.registry.read(differences)).await?;
-        let adopted = confirmed && !nodes.is_empty();
-        if adopted {
-            tracing::warn!(who = caller.who, "adopting what {} nodes know", nodes.len());
-            let term = TermId::from_bits((self.fresh)());
-            patiently(&self.registry, self.registry.adopt(term)).await?;
-        }
-        Ok(Response::new(wire::AdoptResponse { protocol: PROTOCOL, nodes, adopted }))
+        adopt(&self.registry, self.fresh, &caller, confirmed).await.map(Response::new)
     }
+}
+
+/// What nodes know that the registry has forgotten; taken over if `confirmed`.
+pub(crate) async fn adopt(
+    registry: &Registry,
+    fresh: fn() -> u128,
+    caller: &Caller,
+    confirmed: bool,
+) -> Result<wire::AdoptResponse, Status> {
+    if confirmed {
+        caller.must_have(Right::Write)?;
+    }
+    let nodes = patiently(registry, registry.read(differences)).await?;
+    let adopted = confirmed && !nodes.is_empty();
+    if adopted {
+        tracing::warn!(who = caller.who, "adopting what {} nodes know", nodes.len());
+        let term = TermId::from_bits(fresh());
+        patiently(registry, registry.adopt(term)).await?;
+    }
+    Ok(wire::AdoptResponse { protocol: PROTOCOL, nodes, adopted })
 }
 
 fn differences(cluster: &Cluster) -> Vec<wire::NodeDifferences> {

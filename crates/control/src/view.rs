@@ -1,21 +1,21 @@
-//! The state as people see it: the kinds of `hotbay-api`, made from the cluster in memory.
+//! What people see, as gRPC: lists, lists after every change, and what happened.
 
 use std::pin::Pin;
 
-use hotbay_api::PROTOCOL;
 use hotbay_api::cms as wire;
-use hotbay_api::kinds::{Drive, DriveStatus};
-use hotbay_core::cluster::{About, Cluster};
-use hotbay_core::cms::Target;
+use hotbay_api::{MESSAGE_LIMIT_BYTES, PROTOCOL};
+use hotbay_core::cluster::About;
 use hotbay_registry::{EventLog, Recorded, Registry};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use crate::objects;
-use crate::patience::patiently;
+use crate::listing::{Listed, Page, Wanted, list};
 use crate::peer::admit;
+
+/// How large the objects of one message may be; well below what a reader takes.
+const PAGE_BYTES: usize = MESSAGE_LIMIT_BYTES / 4;
 
 pub(crate) struct Views {
     registry: Registry,
@@ -25,15 +25,6 @@ impl Views {
     pub(crate) fn new(registry: Registry) -> Self {
         Self { registry }
     }
-}
-
-/// What is asked for.
-#[derive(Debug, Clone)]
-pub(crate) enum Wanted {
-    Drives,
-    Drive(String),
-    Nodes,
-    Node(String),
 }
 
 #[tonic::async_trait]
@@ -46,8 +37,10 @@ impl wire::view_server::View for Views {
         request: Request<wire::ListRequest>,
     ) -> Result<Response<wire::ListResponse>, Status> {
         admit(&request)?;
-        let wanted = wanted(request.into_inner())?;
-        list(&self.registry, wanted).await.map(Response::new)
+        let (wanted, page) = wanted(request.into_inner())?;
+        let page = Page { bytes: PAGE_BYTES, ..page };
+        let Listed { objects, next } = list(&self.registry, wanted, page).await?;
+        Ok(Response::new(wire::ListResponse { protocol: PROTOCOL, objects, next }))
     }
 
     async fn events(
@@ -67,26 +60,60 @@ impl wire::view_server::View for Views {
         request: Request<wire::ListRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let caller = admit(&request)?;
-        let wanted = wanted(request.into_inner())?;
+        let (wanted, _) = wanted(request.into_inner())?;
         // One list waits at the most: a slow reader gets fewer, newer ones.
-        let (lists, stream) = mpsc::channel(1);
+        let (lists, mut made) = mpsc::channel(1);
         tokio::spawn(follow(self.registry.clone(), wanted, lists));
+        let (parts, stream) = mpsc::channel(1);
+        tokio::spawn(async move {
+            while let Some(list) = made.recv().await {
+                for part in in_parts(list) {
+                    if parts.send(part).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
         Ok(Response::new(Box::pin(caller.while_good(ReceiverStream::new(stream)))))
     }
+}
+
+/// A list as messages of a size that a reader takes; all but the last say that there is more.
+fn in_parts(list: Result<Vec<String>, Status>) -> Vec<Result<wire::ListResponse, Status>> {
+    let objects = match list {
+        Ok(objects) => objects,
+        Err(status) => return vec![Err(status)],
+    };
+    let mut parts = vec![Vec::new()];
+    let mut bytes = 0;
+    for object in objects {
+        if bytes + object.len() > PAGE_BYTES && bytes > 0 {
+            parts.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += object.len();
+        parts.last_mut().expect("never empty").push(object);
+    }
+    let last = parts.len() - 1;
+    let part = |(number, objects)| {
+        let next = if number < last { "more".to_owned() } else { String::new() };
+        Ok(wire::ListResponse { protocol: PROTOCOL, objects, next })
+    };
+    parts.into_iter().enumerate().map(part).collect()
 }
 
 /// Sends the list at once, and again after every change. One that cannot be made is the last.
 pub(crate) async fn follow(
     registry: Registry,
     wanted: Wanted,
-    lists: mpsc::Sender<Result<wire::ListResponse, Status>>,
+    lists: mpsc::Sender<Result<Vec<String>, Status>>,
 ) {
     let mut changes = registry.changes();
     let mut last = None;
     loop {
         changes.mark_unchanged();
-        let list = match list(&registry, wanted.clone()).await {
-            Ok(list) => list,
+        let list = match list(&registry, wanted.clone(), Page::default()).await {
+            Ok(list) => list.objects,
             Err(status) => {
                 // The reader may be gone; then nobody needs to know.
                 return lists.send(Err(status)).await.unwrap_or_default();
@@ -106,7 +133,11 @@ pub(crate) async fn follow(
 }
 
 /// Sends what is kept, and on request what comes. A reader that is slower than the events misses the oldest.
-async fn tell(log: EventLog, follow: bool, events: mpsc::Sender<Result<wire::Event, Status>>) {
+pub(crate) async fn tell(
+    log: EventLog,
+    follow: bool,
+    events: mpsc::Sender<Result<wire::Event, Status>>,
+) {
     let mut newest = log.newest();
     let mut told = 0;
     loop {
@@ -152,10 +183,11 @@ fn check_protocol(protocol: u32) -> Result<(), Status> {
     Err(Status::failed_precondition(words))
 }
 
-fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
-    let wire::ListRequest { protocol, kind, name } = request;
+fn wanted(request: wire::ListRequest) -> Result<(Wanted, Page), Status> {
+    let wire::ListRequest { protocol, kind, name, limit, after } = request;
     check_protocol(protocol)?;
-    match (kind.as_str(), name.is_empty()) {
+    let page = Page { limit: limit as usize, after, ..Page::default() };
+    let wanted = match (kind.as_str(), name.is_empty()) {
         ("Drive", true) => Ok(Wanted::Drives),
         ("Drive", false) => Ok(Wanted::Drive(name)),
         ("StorageNode", true) => Ok(Wanted::Nodes),
@@ -163,58 +195,25 @@ fn wanted(request: wire::ListRequest) -> Result<Wanted, Status> {
         _ => Err(Status::invalid_argument(format!(
             "no kind {kind:?}; there are Drive and StorageNode"
         ))),
-    }
+    };
+    wanted.map(|wanted| (wanted, page))
 }
 
-/// What is there now, and durable.
-pub(crate) async fn list(
-    registry: &Registry,
-    wanted: Wanted,
-) -> Result<wire::ListResponse, Status> {
-    let reading = registry.read(move |cluster| listed(cluster, wanted));
-    let objects = patiently(registry, reading).await??;
-    Ok(wire::ListResponse { protocol: PROTOCOL, objects })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn listed(cluster: &Cluster, wanted: Wanted) -> Result<Vec<String>, Status> {
-    let json = |object: serde_json::Result<String>| object.expect("kinds have text keys");
-    match wanted {
-        Wanted::Drives => {
-            let known = cluster.drives().map(|known| objects::drive(cluster, known));
-            let newcomers = cluster.newcomers().map(|device| objects::newcomer(cluster, device));
-            let mut drives: Vec<_> = known.chain(newcomers).collect();
-            let place = |drive: &Drive| {
-                let DriveStatus { node, bay, path, .. } = &drive.status;
-                (node.clone(), bay.clone(), path.clone())
-            };
-            drives.sort_by_cached_key(place);
-            Ok(drives.iter().map(|drive| json(serde_json::to_string(drive))).collect())
-        }
-        Wanted::Drive(name) => {
-            let target = Target { host: None, device: name };
-            if let Some(newcomer) = cluster.newcomer(&target) {
-                let object = objects::newcomer(cluster, newcomer);
-                return Ok(vec![json(serde_json::to_string(&object))]);
-            }
-            let id = cluster.find(&target).map_err(|unmet| match unmet.code {
-                hotbay_core::cms::Code::NotFound => Status::not_found(unmet.reason.to_string()),
-                _ => Status::invalid_argument(unmet.reason.to_string()),
-            })?;
-            let known = cluster.drive(id).expect("found");
-            Ok(vec![json(serde_json::to_string(&objects::drive(cluster, known)))])
-        }
-        Wanted::Nodes => {
-            let mut nodes: Vec<_> = cluster.nodes().collect();
-            nodes.sort_by_key(|known| known.record.name.clone());
-            Ok(nodes
-                .iter()
-                .map(|known| json(serde_json::to_string(&objects::node(cluster, known))))
-                .collect())
-        }
-        Wanted::Node(name) => {
-            let known = cluster.nodes().find(|known| known.record.name.as_str() == name);
-            let known = known.ok_or_else(|| Status::not_found(format!("no host {name:?}")))?;
-            Ok(vec![json(serde_json::to_string(&objects::node(cluster, known)))])
-        }
+    #[test]
+    fn a_long_list_is_sent_in_parts_and_a_short_one_in_one() {
+        let object = "x".repeat(PAGE_BYTES / 3 + 1);
+        let parts = in_parts(Ok(vec![object.clone(); 5]));
+        let shape = |part: &Result<wire::ListResponse, Status>| {
+            let part = part.as_ref().unwrap();
+            (part.objects.len(), part.next.is_empty())
+        };
+        let shapes: Vec<_> = parts.iter().map(shape).collect();
+        assert_eq!(shapes, [(2, false), (2, false), (1, true)]);
+        let none = in_parts(Ok(Vec::new()));
+        assert_eq!(none.iter().map(shape).collect::<Vec<_>>(), [(0, true)]);
     }
 }

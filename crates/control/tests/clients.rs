@@ -225,7 +225,7 @@ async fn what_a_token_asks_for_is_recorded_with_its_name() {
 
 fn watching() -> Vec<u8> {
     let kind = "StorageNode".to_owned();
-    ListRequest { protocol: PROTOCOL, kind, name: String::new() }.encode_to_vec()
+    ListRequest { protocol: PROTOCOL, kind, ..ListRequest::default() }.encode_to_vec()
 }
 
 /// Opens every kind of stream with a token, and has `end` end the token: each stream ends with the reason, and so does

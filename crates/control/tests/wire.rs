@@ -11,6 +11,7 @@ use fake_agent::{FakeAgent, connect, device, in_time, registration};
 use hotbay_api::PROTOCOL;
 use hotbay_api::agent as wire;
 use hotbay_api::cms::cms_client::CmsClient;
+use hotbay_api::cms::view_client::ViewClient;
 use hotbay_api::cms::{ActRequest, Action, ActionType, ListRequest};
 use hotbay_api::convert::{FromAgent, to_registry};
 use hotbay_core::device::{Denied, Observed};
@@ -29,7 +30,7 @@ async fn another_protocol_is_refused_with_words() {
     let actions = vec![add("S1")];
     let acted = client.act_raw(ActRequest { protocol: 2, actions, dry_run: false }).await;
     let listed = client
-        .list_raw(ListRequest { protocol: 0, kind: "Drive".into(), name: String::new() })
+        .list_raw(ListRequest { protocol: 0, kind: "Drive".into(), ..ListRequest::default() })
         .await;
     for refused in [acted.map(drop), listed.map(drop)] {
         let status = refused.unwrap_err();
@@ -278,7 +279,8 @@ async fn while_the_store_fails_callers_hear_why() {
     let begun = Instant::now();
     let pending = client.act_all(vec![add("S1")], false).await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(6), "told after {:?}", begun.elapsed());
-    let request = ListRequest { protocol: PROTOCOL, kind: "Drive".into(), name: String::new() };
+    let request =
+        ListRequest { protocol: PROTOCOL, kind: "Drive".into(), ..ListRequest::default() };
     let read = client.list_raw(request).await.unwrap_err();
     let refused = client.act_all(vec![add("S2")], false).await.unwrap_err();
     for status in [&pending, &read, &refused] {
@@ -315,4 +317,26 @@ async fn a_device_without_identity_is_one_device() {
     }
     let drives = client.list("Drive").await;
     assert_eq!(drives.len(), 1, "{drives:#?}");
+}
+
+/// Every page says where the next one begins, and together they are the list.
+#[tokio::test]
+async fn a_list_comes_page_by_page() {
+    let controller = Controller::start();
+    let serials = ["S1", "S2", "S3"];
+    let _agent = FakeAgent::join(&controller.socket(), registration("node-a", 1, &serials)).await;
+    let channel = in_time("a connection", connect(&controller.socket())).await.unwrap();
+    let mut client = ViewClient::new(channel);
+    let whole = ListRequest { protocol: PROTOCOL, kind: "Drive".into(), ..ListRequest::default() };
+    let all = in_time("the list", client.list(whole.clone())).await.unwrap().into_inner();
+    assert_eq!((all.objects.len(), all.next.as_str()), (3, ""));
+    let mut request = ListRequest { limit: 2, ..whole };
+    let first = in_time("a page", client.list(request.clone())).await.unwrap().into_inner();
+    request.after = first.next;
+    let second = in_time("a page", client.list(request.clone())).await.unwrap().into_inner();
+    assert_eq!([first.objects, second.objects].concat(), all.objects);
+    assert_eq!(second.next, "");
+    request.after = "nonsense".into();
+    let refused = in_time("a page", client.list(request)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
 }

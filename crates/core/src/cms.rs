@@ -113,7 +113,7 @@ pub enum Reason {
     /// A device that a host action leaves out, and that has no name of its own.
     Newcomer {
         path: String,
-        denied: Denied,
+        denied: Box<Denied>,
     },
     NoSuchHost {
         host: String,

@@ -1,11 +1,24 @@
 //! The agent's loop and a registry that is silent, or hangs up: news made by hand, on a clock that is turned by hand.
 
-use hotbay_core::agent::RecordFound;
-use hotbay_core::ids::{ClusterId, NodeId, SessionNumber, TermId};
-use hotbay_core::message::{Order, Registered};
-use hotbay_core::order::{Generation, Ordered, Stamp, Term};
+use std::collections::BTreeMap;
 
-use super::*;
+use hotbay_api::convert::{FromAgent, FromRegistry};
+use hotbay_core::agent::{Agent, RecordFound};
+use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
+use hotbay_core::message::{Order, Registered};
+use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use hotbay_core::rules::Rules;
+use hotbay_host::RuntimeDir;
+use hotbay_host::worker::{Limits, Workers};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{LOOK_EVERY, REGISTRATION_LIMIT, Shell, WAITING};
+use crate::drives::{Drives, StepEnd};
+use crate::inventory::Inventory;
+use crate::link::News;
+use crate::state_dir::StateDir;
 
 /// A machine without drives, the sender of its news, and what its loop needs.
 struct Rig {

@@ -1,6 +1,8 @@
 //! The API as HTTP/1.1 and JSON, for curl and any automation that has no gRPC, and what monitoring asks.
 //!
 //! - [`routes`]: every route with its handler. What is answered is computed where gRPC computes it.
+//! - [`events`] and [`adopt`]: the handlers of those.
+//! - [`query`]: what stands behind the question mark.
 //! - [`body`]: the JSON of actions and their results.
 //! - [`refusal`]: the one shape that every error has.
 //! - [`openapi`]: the description of all of it, for programs.
@@ -10,9 +12,12 @@
 //! [`crate::peer`], and on TCP for every request, by its token ([`crate::clients`]). Each connection is a task of its
 //! own, so that a client that is slow, silent or talks nonsense keeps nobody else waiting.
 
+mod adopt;
 mod body;
+mod events;
 mod metrics;
 mod openapi;
+mod query;
 mod refusal;
 mod routes;
 
@@ -61,9 +66,13 @@ impl Admission {
     }
 }
 
+/// Draws ids.
+#[derive(Debug, Clone, Copy)]
+struct Fresh(fn() -> u128);
+
 /// Serves connections for ever.
-pub(crate) async fn serve(registry: Registry, listener: UnixListener) {
-    let router = routes::router(registry);
+pub(crate) async fn serve(registry: Registry, listener: UnixListener, fresh: fn() -> u128) {
+    let router = routes::router(registry, fresh);
     let mut incoming = Incoming::new(listener);
     let mut connections = JoinSet::new();
     loop {

@@ -42,6 +42,8 @@ fn document() -> Value {
             },
             "/v1/nodes": { "get": look("listNodes", "All nodes, by name.", "StorageNodeList", false) },
             "/v1/nodes/{name}": { "get": look("getNode", "One node, by name.", "StorageNode", true) },
+            "/v1/events": { "get": follow_events() },
+            "/v1/adopt": { "get": preview_adopt(), "post": confirm_adopt() },
             "/v1/openapi.json": { "get": plain("describe", "This document.", json!({ "type": "object" })) },
             "/healthz": {
                 "get": open(plain("isAlive", "The process lives.", status("alive"))),
@@ -91,6 +93,9 @@ fn look(id: &str, summary: &str, schema: &str, named: bool) -> Value {
         "description": "true: goes on, with a line for every change; each line is a whole answer.",
         "schema": { "type": "boolean", "default": false },
     })];
+    if !named {
+        parameters.extend(paging());
+    }
     if named {
         parameters.push(json!({
             "name": "name",
@@ -110,6 +115,66 @@ fn look(id: &str, summary: &str, schema: &str, named: bool) -> Value {
         "summary": summary,
         "parameters": parameters,
         "responses": responses("What is there now, and durable.", content),
+    })
+}
+
+/// A list may be asked for page by page.
+fn paging() -> [Value; 2] {
+    [
+        json!({
+            "name": "limit",
+            "in": "query",
+            "description": "How many objects at the most; without it all. Does not go with watch.",
+            "schema": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+        }),
+        json!({
+            "name": "continue",
+            "in": "query",
+            "description": "metadata.continue of the page before: the page after it.",
+            "schema": { "type": "string" },
+        }),
+    ]
+}
+
+fn follow_events() -> Value {
+    let content = json!({
+        "application/json": { "schema": reference("EventList") },
+        "application/x-ndjson": { "schema": reference("Event") },
+    });
+    json!({
+        "operationId": "listEvents",
+        "summary": "What happened lately, oldest first: the last 1,000 events since the registry started.",
+        "parameters": [{
+            "name": "follow",
+            "in": "query",
+            "description": "true: goes on with what happens; a line for each event.",
+            "schema": { "type": "boolean", "default": false },
+        }],
+        "responses": responses("What happened.", content),
+    })
+}
+
+fn preview_adopt() -> Value {
+    json!({
+        "operationId": "previewAdopt",
+        "summary": "What nodes know that this registry has forgotten, because it was restored from a backup.",
+        "responses": responses("Each node with its differences; nothing was changed.",
+            content("application/json", &reference("Adoption"))),
+    })
+}
+
+fn confirm_adopt() -> Value {
+    let body = json!({
+        "type": "object",
+        "required": ["confirmed"],
+        "additionalProperties": false,
+        "properties": { "confirmed": { "const": true } },
+    });
+    json!({
+        "operationId": "adopt",
+        "summary": "Takes over what the nodes know. Every agent registers anew.",
+        "requestBody": { "required": true, "content": content("application/json", &body) },
+        "responses": responses("What was taken over.", content("application/json", &reference("Adoption"))),
     })
 }
 
@@ -162,6 +227,7 @@ fn list_of(schema: &str, kind: &str) -> Value {
         json!({
             "apiVersion": { "const": API_VERSION },
             "kind": { "const": kind },
+            "metadata": object(&["continue"], json!({ "continue": words("There is more: ask for it with this.") })),
             "items": { "type": "array", "items": reference(schema) },
         }),
     )
@@ -184,6 +250,9 @@ fn schemas() -> Value {
         "StorageNodeList": list_of("StorageNode", "StorageNodeList"),
         "StorageNode": node(),
         "Metadata": object(&["name", "uid"], json!({ "name": text(), "uid": text() })),
+        "EventList": list_of("Event", "EventList"),
+        "Event": event(),
+        "Adoption": adoption(),
         "Error": error(),
     })
 }
@@ -368,6 +437,31 @@ fn node() -> Value {
             "kind": { "const": "StorageNode" },
             "metadata": reference("Metadata"),
             "status": status,
+        }),
+    )
+}
+
+fn event() -> Value {
+    object(
+        &["number", "timeMs", "warning", "text"],
+        json!({
+            "number": number("Since the registry started, from 1."),
+            "timeMs": number("Unix milliseconds."),
+            "warning": flag("Somebody should look at it."),
+            "about": words("The id of a drive or node."),
+            "text": text(),
+            "order": words("The order that it is about."),
+        }),
+    )
+}
+
+fn adoption() -> Value {
+    let node = object(&["node", "differences"], json!({ "node": text(), "differences": texts() }));
+    object(
+        &["nodes", "adopted"],
+        json!({
+            "nodes": { "type": "array", "items": node },
+            "adopted": flag("It was taken over; false where there was nothing to take."),
         }),
     )
 }

@@ -12,7 +12,6 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Router};
-use hotbay_api::cms::ListResponse;
 use hotbay_api::kinds::API_VERSION;
 use hotbay_registry::{Registry, StoreHealth};
 use tokio::sync::mpsc;
@@ -21,12 +20,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
 use super::body::{ActAnswer, ActBody, Object};
+use super::query::{self, Query};
 use super::refusal::Refusal;
-use super::{Admission, metrics, openapi};
+use super::{Admission, Fresh, adopt, events, metrics, openapi};
 use crate::actions::{self, ACTIONS_IN_A_CALL};
 use crate::caller::Caller;
 use crate::clients::rights::Right;
-use crate::view::{self, Wanted};
+use crate::listing::{Listed, Page, Wanted, list};
+use crate::view;
 
 /// Largest body of a request: room for the longest list of actions with long names.
 const BODY_LIMIT_BYTES: usize = 8 << 20;
@@ -35,7 +36,7 @@ const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// How long the registry may take to say that it is there.
 const READY_LIMIT: Duration = Duration::from_secs(2);
 
-type Answer = Result<Response, Refusal>;
+pub(super) type Answer = Result<Response, Refusal>;
 
 pub(super) struct Route {
     pub(super) method: Method,
@@ -57,6 +58,9 @@ pub(super) fn table() -> Vec<Route> {
         get("/v1/drives/{name}", Right::Read, self::get(drive)),
         get("/v1/nodes", Right::Read, self::get(nodes)),
         get("/v1/nodes/{name}", Right::Read, self::get(node)),
+        get("/v1/events", Right::Read, self::get(events::list)),
+        get("/v1/adopt", Right::Read, self::get(adopt::preview)),
+        post("/v1/adopt", Right::Write, self::post(adopt::confirm)),
         get("/v1/openapi.json", Right::Read, self::get(describe)),
         get("/healthz", Right::Open, self::get(alive)),
         get("/readyz", Right::Open, self::get(ready)),
@@ -64,7 +68,7 @@ pub(super) fn table() -> Vec<Route> {
     ]
 }
 
-pub(crate) fn router(registry: Registry) -> Router {
+pub(crate) fn router(registry: Registry, fresh: fn() -> u128) -> Router {
     let routes = table().into_iter();
     routes
         .fold(Router::new(), |router, route| {
@@ -74,6 +78,7 @@ pub(crate) fn router(registry: Registry) -> Router {
         })
         .fallback(no_such_route)
         .method_not_allowed_fallback(wrong_method)
+        .layer(Extension(Fresh(fresh)))
         .with_state(registry)
 }
 
@@ -108,7 +113,7 @@ async fn act(
 }
 
 /// Reads the body, but neither a larger one than is allowed nor for ever.
-async fn whole_body(request: Request) -> Result<Vec<u8>, Refusal> {
+pub(super) async fn whole_body(request: Request) -> Result<Vec<u8>, Refusal> {
     let too_large = || {
         let words = format!("the body is larger than {BODY_LIMIT_BYTES} bytes");
         Refusal::new("E_TOO_LARGE", words, at_most())
@@ -201,18 +206,25 @@ fn listed_at(refusal: Refusal, path: &str) -> Refusal {
 /// Answers once, or with a line for every change.
 async fn show(registry: Registry, wanted: Wanted, caller: &Caller, uri: &Uri) -> Answer {
     let shape = Shape::of(&wanted);
-    if !wants_watch(uri)? {
-        let list = view::list(&registry, wanted).await?;
-        return Ok(json(shape.json(&list)));
+    let Query { watch, limit, after, .. } = query::of(uri, shape.fields())?;
+    if !watch {
+        let limit = limit.map_or(0, |limit| limit as usize);
+        let page = Page { limit, after: after.unwrap_or_default(), ..Page::default() };
+        return Ok(json(shape.json(&list(&registry, wanted, page).await?)));
+    }
+    if limit.is_some() || after.is_some() {
+        return Err(Refusal::argument(
+            "watch=true shows all; limit and continue do not go with it",
+        ));
     }
     // One list waits at the most: a slow reader gets fewer, newer ones.
     let (lists, mut stream) = mpsc::channel(1);
     tokio::spawn(view::follow(registry, wanted, lists));
     // What is not there at the beginning is an answer of its own, not the first line of a stream.
     let first = stream.recv().await.ok_or_else(|| Refusal::try_again("the registry stopped"))??;
-    let line = move |list: Result<ListResponse, Status>| {
+    let line = move |list: Result<Vec<String>, Status>| {
         let line = match list {
-            Ok(list) => shape.json(&list),
+            Ok(objects) => shape.json(&Listed { objects, next: String::new() }),
             Err(status) => Refusal::from(status).json(),
         };
         Ok::<_, Infallible>(line + "\n")
@@ -238,24 +250,27 @@ impl Shape {
         }
     }
 
-    fn json(self, list: &ListResponse) -> String {
+    /// What a query may say.
+    fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::List(_) => &["watch", "limit", "continue"],
+            Self::One => &["watch"],
+        }
+    }
+
+    fn json(self, list: &Listed) -> String {
         // The objects are JSON already.
         let objects = list.objects.join(",");
         match self {
             Self::List(kind) => {
-                format!(r#"{{"apiVersion":"{API_VERSION}","kind":"{kind}","items":[{objects}]}}"#)
+                let metadata = match list.next.as_str() {
+                    "" => String::new(),
+                    next => format!(r#""metadata":{{"continue":"{next}"}},"#),
+                };
+                let head = format!(r#""apiVersion":"{API_VERSION}","kind":"{kind}","#);
+                format!(r#"{{{head}{metadata}"items":[{objects}]}}"#)
             }
             Self::One => objects,
-        }
-    }
-}
-
-fn wants_watch(uri: &Uri) -> Result<bool, Refusal> {
-    match uri.query() {
-        None | Some("" | "watch=false") => Ok(false),
-        Some("watch=true") => Ok(true),
-        Some(other) => {
-            Err(Refusal::argument(format!("the query {other:?} is not known; watch=true is")))
         }
     }
 }
@@ -305,11 +320,11 @@ fn routes_in_words() -> String {
     words.join(", ")
 }
 
-fn json(text: String) -> Response {
+pub(super) fn json(text: String) -> Response {
     typed("application/json", Body::from(text))
 }
 
-fn typed(content_type: &'static str, body: Body) -> Response {
+pub(super) fn typed(content_type: &'static str, body: Body) -> Response {
     let mut response = body.into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response

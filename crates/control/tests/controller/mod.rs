@@ -96,7 +96,7 @@ impl Client {
 
     pub(crate) async fn list(&self, kind: &str) -> Vec<Value> {
         let request =
-            ListRequest { protocol: PROTOCOL, kind: kind.to_owned(), name: String::new() };
+            ListRequest { protocol: PROTOCOL, kind: kind.to_owned(), ..ListRequest::default() };
         self.list_raw(request).await.unwrap()
     }
 

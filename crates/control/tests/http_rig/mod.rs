@@ -64,7 +64,7 @@ impl Rig {
         let (registry, _ended) = Registry::start(store.clone(), surroundings).unwrap();
         let this = Self { store, dir };
         let http = UnixListener::bind(this.http()).unwrap();
-        tokio::spawn(hotbay_control::serve_http(registry.clone(), http));
+        tokio::spawn(hotbay_control::serve_http(registry.clone(), http, fresh));
         let api = UnixListener::bind(this.api()).unwrap();
         let serving = hotbay_control::serve(registry, api, fresh, std::future::pending());
         tokio::spawn(async move { serving.await.unwrap() });

@@ -97,9 +97,9 @@ mod tests {
 
     fn fails(agent: &mut Agent, error: &str) -> Vec<AnswerResult> {
         let effects = agent.step(Event::SaveFailed { error: error.into() });
-        let said = effects.into_iter().map(|effect| match effect {
-            Effect::Send(answer) => answer.result,
-            other => panic!("{other:?}"),
+        let said = effects.into_iter().map(|effect| {
+            let Effect::Send(answer) = effect else { panic!("{effect:?}") };
+            answer.result
         });
         said.collect()
     }

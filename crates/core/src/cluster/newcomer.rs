@@ -57,7 +57,8 @@ impl Cluster {
     pub(super) fn left_out_newcomers(&self, node: NodeId) -> impl Iterator<Item = Outcome> {
         self.newcomers_on(node).map(|newcomer| {
             let path = newcomer.device.path.clone();
-            let reason = Reason::Newcomer { path, denied: self.conflict(newcomer) };
+            let denied = Box::new(self.conflict(newcomer));
+            let reason = Reason::Newcomer { path, denied };
             Outcome::because(Code::InvalidState, reason)
         })
     }
@@ -210,7 +211,7 @@ mod tests {
         let host = Action::AddHost { host: "node-b".into(), with_removed: false, returned: false };
         let (_, outcome) = act(&mut cluster, host);
         assert_eq!(outcome.reasons, [Reason::NoUsableDrive], "it counted");
-        let path = "/dev/sdb".into();
+        let (path, denied) = ("/dev/sdb".into(), Box::new(denied));
         assert_eq!(outcome.drives[0].reasons, [Reason::Newcomer { path, denied }]);
         assert_eq!(act(&mut cluster, Action::AddDevice(target("S1"))).1.code, Code::Ok);
         assert_eq!(node_of(&cluster), "node-a");

@@ -149,8 +149,18 @@ impl Api {
     /// The objects of a kind as JSON; with a name only the one that it means.
     pub(crate) async fn list(&self, kind: Kind, name: &str) -> Result<Vec<String>, ClientError> {
         let mut viewer = self.viewer();
-        let list = self.in_time(viewer.list(list_request(kind, name))).await?;
-        Ok(list.objects)
+        let mut objects = Vec::new();
+        let mut request = list_request(kind, name);
+        loop {
+            let page = self.in_time(viewer.list(request.clone())).await?;
+            // A page without anything would be asked for again and again.
+            let ends = page.next.is_empty() || page.objects.is_empty();
+            objects.extend(page.objects);
+            if ends {
+                return Ok(objects);
+            }
+            request.after = page.next;
+        }
     }
 
     /// Makes a token that lets one agent on another machine join.
@@ -263,8 +273,15 @@ async fn follow_once(
         streams.insert(index, stream);
     }
     let mut lists: Vec<Option<Vec<String>>> = vec![None; names.len()];
+    let mut parts: Vec<Vec<String>> = vec![Vec::new(); names.len()];
     while let Some((index, list)) = streams.next().await {
-        lists[index] = Some(list.map_err(|status| api.explain(&status))?.objects);
+        let wire::ListResponse { objects, next, .. } =
+            list.map_err(|status| api.explain(&status))?;
+        parts[index].extend(objects);
+        if !next.is_empty() {
+            continue;
+        }
+        lists[index] = Some(std::mem::take(&mut parts[index]));
         let all: Option<Vec<_>> = lists.iter().cloned().collect();
         if let Some(all) = all
             && news.send(Ok(all.concat())).await.is_err()
@@ -280,7 +297,8 @@ async fn follow_once(
 }
 
 fn list_request(kind: Kind, name: &str) -> wire::ListRequest {
-    wire::ListRequest { protocol: PROTOCOL, kind: kind.name().to_owned(), name: name.to_owned() }
+    let (kind, name) = (kind.name().to_owned(), name.to_owned());
+    wire::ListRequest { protocol: PROTOCOL, kind, name, ..wire::ListRequest::default() }
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Channel, tonic::transport::Error>> + Send>>;

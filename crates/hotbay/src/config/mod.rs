@@ -12,7 +12,7 @@ pub(crate) mod table;
 
 pub(crate) use check::{ConfigCommand, EXAMPLES, run};
 pub(crate) use error::ConfigError;
-pub(crate) use settings::{Given, Settings, Source};
+pub(crate) use settings::{Given, Settings};
 pub(crate) use table::AtStart;
 
 use std::path::{Path, PathBuf};

@@ -78,7 +78,7 @@ async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode
     let listeners = sockets.iter().map(|path| listen(path)).collect::<Result<_, _>>()?;
     if let Some(http) = settings.http.value {
         // Ends with this process: whatever was answered is durable.
-        tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?));
+        tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?, fresh));
     }
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.

@@ -186,7 +186,8 @@ fn without_a_certificate_nothing_but_joining_is_there() {
 async fn nothing_for_people(channel: Channel) {
     let act = ActRequest { protocol: PROTOCOL, ..ActRequest::default() };
     let acted = CmsClient::new(channel.clone()).act(act).await.unwrap_err();
-    let list = ListRequest { protocol: PROTOCOL, kind: "Drive".to_owned(), name: String::new() };
+    let list =
+        ListRequest { protocol: PROTOCOL, kind: "Drive".to_owned(), ..ListRequest::default() };
     let listed = ViewClient::new(channel.clone()).list(list).await.unwrap_err();
     let token = CreateTokenRequest { protocol: PROTOCOL, ..CreateTokenRequest::default() };
     let made = TokensClient::new(channel).create(token).await.unwrap_err();

@@ -1,0 +1,92 @@
+//! Over HTTP: lists page by page, what happened, and what a person decides when a registry went back in time.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
+#![allow(dead_code, reason = "the rig is shared, and used in part")]
+
+mod fake_agent;
+mod http_rig;
+
+use fake_agent::{FakeAgent, in_time, registration};
+use hotbay_core::ids::TermId;
+use hotbay_core::order::Term;
+use http_body_util::{BodyExt, Full};
+use http_rig::Rig;
+use hyper::Request;
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_list_page_by_page_is_the_whole_list() {
+    let rig = Rig::start();
+    let serials: Vec<_> = (0..7).map(|number| format!("P{number}")).collect();
+    let serials: Vec<_> = serials.iter().map(String::as_str).collect();
+    let _agent = FakeAgent::join(&rig.api(), registration("node-p", 9, &serials)).await;
+    let whole = rig.get("/v1/drives").await.json();
+    assert_eq!(whole["metadata"], Value::Null);
+    let (mut items, mut pages, mut query) = (Vec::new(), 0, "limit=3".to_owned());
+    loop {
+        let page = rig.get(&format!("/v1/drives?{query}")).await.json();
+        pages += 1;
+        items.extend(page["items"].as_array().unwrap().clone());
+        match page["metadata"]["continue"].as_str() {
+            Some(next) => query = format!("limit=3&continue={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(pages, 3);
+    assert_eq!(json!(items), whole["items"]);
+    let both = rig.get("/v1/drives?watch=true&limit=3").await;
+    assert_eq!(both.status, 400, "{both:?}");
+}
+
+#[tokio::test]
+async fn events_are_listed_and_followed() {
+    let rig = Rig::start();
+    let mut agent = rig.join().await;
+    let listed = rig.get("/v1/events").await.json();
+    assert_eq!(listed["kind"], "EventList");
+    let before = listed["items"].as_array().unwrap().len();
+    assert!(before > 0, "{listed}");
+
+    let request = Request::builder().uri("/v1/events?follow=true").header("host", "hotbay");
+    let response = rig.open(request.body(Full::default()).unwrap()).await;
+    assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+    let mut body = response.into_body();
+    let mut text = String::new();
+    let mut heard = Vec::<Value>::new();
+    rig.attach(&mut agent).await;
+    while !heard.iter().any(|event| event["text"].as_str().unwrap().contains("is in operation")) {
+        let frame = in_time("an event", body.frame()).await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        while let Some((line, rest)) = text.clone().split_once('\n') {
+            heard.push(serde_json::from_str(line).unwrap());
+            rest.clone_into(&mut text);
+        }
+    }
+    let numbers: Vec<_> = heard.iter().map(|event| event["number"].as_u64().unwrap()).collect();
+    assert!(numbers.is_sorted() && numbers[0] == 1 && numbers.len() > before, "{numbers:?}");
+    let order = rig.get("/v1/drives/S1").await.json()["status"]["goal"]["order"].take();
+    assert!(heard.iter().any(|event| event["order"] == order), "{order} is in no event: {heard:?}");
+}
+
+#[tokio::test]
+async fn what_nodes_know_is_shown_and_then_adopted() {
+    let rig = Rig::start();
+    let nothing = rig.get("/v1/adopt").await.json();
+    assert_eq!(nothing, json!({ "nodes": [], "adopted": false }));
+    let mut ahead = registration("node-a", 1, &["S1"]);
+    ahead.newest_term = Some(Term { number: 9, id: TermId::from_bits(99) });
+    let register = hotbay_api::convert::FromAgent::Register(ahead.clone());
+    let mut agent = FakeAgent::dial(&rig.api()).await;
+    agent.say(register).await;
+    assert_eq!(agent.hear_refusal().await.0, "RegistryRewound");
+
+    let preview = rig.get("/v1/adopt").await.json();
+    assert_eq!(preview["nodes"][0]["node"], "node-a", "{preview}");
+    assert_eq!(preview["adopted"], false);
+    let refused = rig.send("POST", "/v1/adopt", "{}").await;
+    assert_eq!(refused.status, 400);
+    assert_eq!(rig.get("/v1/adopt").await.json(), preview, "a refused request adopted something");
+    let adopted = rig.send("POST", "/v1/adopt", r#"{"confirmed":true}"#).await.json();
+    assert_eq!((&adopted["nodes"], &adopted["adopted"]), (&preview["nodes"], &json!(true)));
+    FakeAgent::join(&rig.api(), ahead).await;
+}
