@@ -1,9 +1,9 @@
 //! The way out for a machine that is gone: its host is given up, and what comes back of it later is told to close.
 //!
 //! Nothing is forgotten: node and drives keep their records and ids, with generations above all that the machine could
-//! have seen, and its certificates are revoked. If it returns, it gets no order but to detach, until it has joined anew
-//! and a person says that it is back. A drive of it that
-//! turns up in another node belongs to that node from then on, and may be taken over there.
+//! have seen, and its certificates are revoked. If it returns, it gets no order but to detach, until a person says that
+//! it is back; from another machine it must have joined anew before that. A drive of it that turns up in another node
+//! belongs to that node from then on, and may be taken over there.
 
 use super::records::Write;
 use super::{About, Cluster, Contact, Effects, Notice, State};
