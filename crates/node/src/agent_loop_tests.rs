@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
-use hotbay_core::agent::{Agent, RecordFound};
+use hotbay_core::agent::{Agent, AttachAtStart, RecordFound};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{Order, Registered};
@@ -38,7 +38,8 @@ impl Rig {
         let inventory = Inventory::new(workers.clone(), vec![nowhere.parse().unwrap()]);
         let incarnation = Incarnation::from_bits(5);
         let found = RecordFound::Absent(None);
-        let (agent, _) = Agent::start(Rules::default(), incarnation, found, Vec::new());
+        let at_start = AttachAtStart::default();
+        let (agent, _) = Agent::start(Rules::default(), incarnation, found, Vec::new(), at_start);
         let shell = Shell {
             agent,
             name: "node-a".parse().unwrap(),

@@ -88,7 +88,7 @@ impl Agent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Event, RecordFound};
+    use crate::agent::{AttachAtStart, Event, RecordFound};
     use crate::evidence::Evidence;
     use crate::ids::{ClusterId, Incarnation, NodeId, SessionNumber, TermId};
     use crate::message::{Order, Registered};
@@ -108,7 +108,8 @@ mod tests {
     fn a_disk_that_goes_on_failing_is_told_once_and_again_when_it_fails_otherwise() {
         let incarnation = Incarnation::from_bits(5);
         let found = RecordFound::Absent(None);
-        let (mut agent, _) = Agent::start(Rules::default(), incarnation, found, vec![]);
+        let (mut agent, _) =
+            Agent::start(Rules::default(), incarnation, found, vec![], AttachAtStart::default());
         let term = Term::first(TermId::from_bits(7));
         let stamp = Stamp { term, generation: Generation::from_number(1) };
         let order = Order {

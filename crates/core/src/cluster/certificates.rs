@@ -120,7 +120,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Agent, Event as AgentEvent, RecordFound};
+    use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
     use crate::cluster::testing::{
         DRIVE, act, device, lead, register, register_with, registered, says, store,
     };
@@ -170,8 +170,13 @@ mod tests {
         store(&mut disk, writes);
         let devices = vec![device("S1")];
         let start = Incarnation::from_bits(5);
-        let (mut agent, _) =
-            Agent::start(Rules::default(), start, RecordFound::Absent(None), devices);
+        let (mut agent, _) = Agent::start(
+            Rules::default(),
+            start,
+            RecordFound::Absent(None),
+            devices,
+            AttachAtStart::default(),
+        );
         let first = join(&mut cluster);
         let effects = register_with(&mut cluster, 1, Some(first), says(&agent, "node-a")).unwrap();
         agent.step(AgentEvent::Registered(registered(&effects)));
@@ -233,7 +238,13 @@ mod tests {
     fn a_token_from_before_the_purge_is_revoked_with_the_certificates() {
         let (mut cluster, _) = lead(Records::default(), 1);
         let start = Incarnation::from_bits(5);
-        let (agent, _) = Agent::start(Rules::default(), start, RecordFound::Absent(None), vec![]);
+        let (agent, _) = Agent::start(
+            Rules::default(),
+            start,
+            RecordFound::Absent(None),
+            vec![],
+            AttachAtStart::default(),
+        );
         let first = join(&mut cluster);
         register_with(&mut cluster, 1, Some(first), says(&agent, "node-a")).unwrap();
         let before = cluster.next_certificate();
@@ -258,8 +269,15 @@ mod tests {
         let (mut cluster, _, _, first) = purged();
         let start = Incarnation::from_bits(6);
         let found = RecordFound::Absent(None);
-        let (bare, _) = Agent::start(Rules::default(), start, found.clone(), vec![device("S1")]);
-        let (empty, _) = Agent::start(Rules::default(), start, found, vec![]);
+        let (bare, _) = Agent::start(
+            Rules::default(),
+            start,
+            found.clone(),
+            vec![device("S1")],
+            AttachAtStart::default(),
+        );
+        let (empty, _) =
+            Agent::start(Rules::default(), start, found, vec![], AttachAtStart::default());
         let stranger = register_with(&mut cluster, 2, Some(first), says(&empty, "node-a"));
         assert_eq!(stranger, Err(refused()));
         register_with(&mut cluster, 3, Some(first), says(&bare, "node-a")).unwrap();
@@ -276,7 +294,13 @@ mod tests {
         assert_eq!(effects.reply, Reply::Certify(number(1_000)));
         let (mut restored, _) = lead(Records::default(), 2);
         let start = Incarnation::from_bits(5);
-        let (agent, _) = Agent::start(Rules::default(), start, RecordFound::Absent(None), vec![]);
+        let (agent, _) = Agent::start(
+            Rules::default(),
+            start,
+            RecordFound::Absent(None),
+            vec![],
+            AttachAtStart::default(),
+        );
         register(&mut restored, 1, says(&agent, "node-a")).unwrap();
         restored.apply(Event::SessionClosed(SessionNumber::from_number(1)), 0).unwrap();
         let action = Action::PurgeHost { host: "node-a".into() };

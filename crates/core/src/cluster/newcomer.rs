@@ -141,7 +141,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{Agent, RecordFound};
+    use crate::agent::{Agent, AttachAtStart, RecordFound};
     use crate::cluster::testing::{DRIVE, act, device, lead, register, says};
     use crate::cluster::{Event, Records};
     use crate::cms::Action;
@@ -164,7 +164,13 @@ mod tests {
         devices: Vec<Observed>,
     ) {
         let start = Incarnation::from_bits(5);
-        let (agent, _) = Agent::start(Rules::default(), start, RecordFound::Absent(None), devices);
+        let (agent, _) = Agent::start(
+            Rules::default(),
+            start,
+            RecordFound::Absent(None),
+            devices,
+            AttachAtStart::default(),
+        );
         register(cluster, session.get(), says(&agent, name)).unwrap();
     }
 
