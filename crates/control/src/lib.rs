@@ -36,6 +36,8 @@ use tokio::net::UnixListener;
 use tonic::transport::Server;
 
 pub use door::{AuthorityError, Door, DoorError, DoorOptions};
+#[doc(hidden)]
+pub use http::fuzzing;
 
 /// A connection that does not answer for so long is given up, so that a cut cable is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);

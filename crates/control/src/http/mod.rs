@@ -10,6 +10,7 @@
 //! of its own, so that a client that is slow, silent or talks nonsense keeps nobody else waiting.
 
 mod body;
+pub mod fuzzing;
 mod metrics;
 mod openapi;
 mod refusal;
