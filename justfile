@@ -20,7 +20,7 @@ guest:
 k8s:
     cargo xtask k8s
 
-# The model checker's full bounds and long simulations: hours
+# The fuzzer, the model checker's full bounds and long simulations: hours
 soak:
     cargo xtask soak
 

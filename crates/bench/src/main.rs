@@ -4,20 +4,27 @@
 //! little on a machine that does other things too.
 
 mod cluster;
+mod connections;
+mod disk;
 mod durable;
+mod instructions;
 mod registry;
 mod storm;
 
 use std::process::ExitCode;
 
 fn main() -> anyhow::Result<ExitCode> {
-    let mut arguments = std::env::args().skip(1);
-    match (arguments.next().as_deref(), arguments.next()) {
-        (Some("registry"), None) => registry::run()?,
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["registry"] => registry::run()?,
+        // One part of it alone, for whoever works on that.
+        ["registry", "durable"] => durable::run(false)?,
+        ["registry", "connections"] => connections::run()?,
         // The memory of a registry is measured in a process of its own.
-        (Some("registry-memory"), None) => registry::print_memory(),
+        ["registry-memory"] => registry::print_memory()?,
+        [instructions::COUNTED, ..] => instructions::run_counted(&arguments[1..])?,
         _ => {
-            eprintln!("usage: hotbay-bench registry");
+            eprintln!("usage: hotbay-bench registry [durable|connections]");
             return Ok(ExitCode::from(2));
         }
     }

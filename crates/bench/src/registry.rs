@@ -9,7 +9,7 @@ use hotbay_core::cluster::{Cluster, Event};
 use hotbay_core::ids::{DriveId, VolumeId};
 
 use crate::cluster::{DRIVES_PER_NODE, apply, in_operation};
-use crate::{durable, storm};
+use crate::{connections, durable, instructions, storm};
 
 /// The sizes at which the same operation is measured, in nodes.
 const SIZES: [usize; 4] = [10, 100, 1_000, 5_000];
@@ -18,38 +18,57 @@ const OPERATIONS: usize = 20_000;
 
 pub(crate) fn run() -> anyhow::Result<()> {
     println!("## Registry\n");
-    in_memory();
-    durable::run()?;
+    let count_instructions = instructions::available();
+    in_memory(count_instructions)?;
+    durable::run(count_instructions)?;
     storm::run()?;
-    memory()
+    memory()?;
+    connections::run()
 }
 
 /// Places a volume on a drive and frees it, at every size, interleaved.
-fn in_memory() {
+fn in_memory(count_instructions: bool) -> anyhow::Result<()> {
     println!(
         "Place a volume on a drive and free it, in memory ({DRIVES_PER_NODE} drives a node, median of {ROUNDS}):\n"
     );
-    println!("| nodes | drives | µs per place and free | against {} nodes |", SIZES[0]);
-    println!("|---|---|---|---|");
+    let first = SIZES[0];
+    println!(
+        "| nodes | drives | µs | against {first} nodes | instructions | against {first} nodes |"
+    );
+    println!("|---|---|---|---|---|---|");
     let mut clusters: Vec<_> = SIZES.iter().map(|nodes| in_operation(*nodes)).collect();
     let mut times = vec![Vec::new(); SIZES.len()];
     for _ in 0..ROUNDS {
         for (times, (cluster, drives)) in times.iter_mut().zip(&mut clusters) {
-            times.push(place_and_free(cluster, drives));
+            times.push(place_and_free(cluster, drives, OPERATIONS));
         }
     }
+    drop(clusters);
     let medians: Vec<_> = times.into_iter().map(median).collect();
+    let mut first_count = None;
     for (nodes, time) in SIZES.iter().zip(&medians) {
         let each = time.as_secs_f64() * 1e6 / OPERATIONS as f64;
         let ratio = time.as_secs_f64() / medians[0].as_secs_f64();
-        println!("| {nodes} | {} | {each:.2} | {ratio:.2} |", nodes * DRIVES_PER_NODE);
+        let counted = if count_instructions {
+            let count = instructions::of_place_and_free(*nodes)?;
+            format!("{count:.0} | {:.2}", count / *first_count.get_or_insert(count))
+        } else {
+            "not counted | not counted".to_owned()
+        };
+        let drives = nodes * DRIVES_PER_NODE;
+        println!("| {nodes} | {drives} | {each:.2} | {ratio:.2} | {counted} |");
     }
     println!();
+    Ok(())
 }
 
-fn place_and_free(cluster: &mut Cluster, drives: &[DriveId]) -> Duration {
+pub(crate) fn place_and_free(
+    cluster: &mut Cluster,
+    drives: &[DriveId],
+    operations: usize,
+) -> Duration {
     let began = Instant::now();
-    for number in 0..OPERATIONS {
+    for number in 0..operations {
         // A stride that visits drives all over the cluster.
         let drive = drives[number * 7_919 % drives.len()];
         let volume = VolumeId::from_bits(number as u128);
@@ -80,11 +99,17 @@ fn memory() -> anyhow::Result<()> {
 }
 
 /// Builds the largest cluster and prints how much memory this process has, in KiB.
-pub(crate) fn print_memory() {
+pub(crate) fn print_memory() -> anyhow::Result<()> {
     let kept = in_operation(SIZES[3]);
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = resident.and_then(|text| text.split_whitespace().next()).unwrap_or("0");
-    println!("{kib}");
+    println!("{}", resident_kib("self", "VmRSS:")?);
     drop(kept);
+    Ok(())
+}
+
+/// A size from the status of a process: `VmRSS:` what it has now, `VmHWM:` the most that it ever had.
+pub(crate) fn resident_kib(process: &str, what: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(what));
+    let number = line.and_then(|text| text.split_whitespace().next());
+    number.and_then(|text| text.parse().ok()).with_context(|| format!("no {what} of {process}"))
 }

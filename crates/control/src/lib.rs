@@ -48,6 +48,8 @@ use tonic::transport::Server;
 pub use clients::file::FileError;
 pub use door::AuthorityError;
 pub use doors::{DoorError, DoorOptions, Doors};
+#[doc(hidden)]
+pub use http::fuzzing;
 
 /// A connection that does not answer for so long is given up, so that a cut cable is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);

@@ -17,3 +17,4 @@ pub mod message;
 pub mod order;
 pub mod pace;
 pub mod rules;
+pub mod words;

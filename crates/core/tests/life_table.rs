@@ -266,7 +266,7 @@ fn cluster(case: Case) -> Cluster {
         id: DRIVE,
         name: "d".into(),
         node: NODE,
-        observed: observed(case.denied),
+        observed: observed(case.denied).into(),
         generation: generation(case.state),
         state: case.state,
         removal_wanted: case.removal_wanted,

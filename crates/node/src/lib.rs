@@ -13,6 +13,8 @@
 mod agent_loop;
 mod dial;
 mod drives;
+#[doc(hidden)]
+pub mod fuzzing;
 mod inventory;
 mod joining;
 mod link;

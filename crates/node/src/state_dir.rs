@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use hotbay_core::agent::{AgentRecord, Identity, RecordFound};
 use hotbay_core::ids::MachineId;
+use hotbay_core::words::plain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -162,14 +163,18 @@ impl StateDir {
     }
 }
 
-fn encode<T: Serialize>(value: &T) -> Vec<u8> {
-    let json = serde_json::to_vec(value).expect("records have text keys");
+pub(crate) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    seal(serde_json::to_vec(value).expect("records have text keys"))
+}
+
+/// Puts the first line before the content.
+pub(crate) fn seal(json: Vec<u8>) -> Vec<u8> {
     let mut bytes = format!("{MAGIC} {:08x}\n", crc32c::crc32c(&json)).into_bytes();
     bytes.extend(json);
     bytes
 }
 
-fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
     let (head, json) = (&bytes[..end], &bytes[end + 1..]);
     let head = std::str::from_utf8(head).map_err(|_| "its first line is not text")?;
@@ -178,7 +183,8 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if sum != format!("{:08x}", crc32c::crc32c(json)) {
         return Err("its checksum is wrong".to_owned());
     }
-    serde_json::from_slice(json).map_err(|error| format!("its content is not a record: {error}"))
+    serde_json::from_slice(json)
+        .map_err(|error| format!("its content is not a record: {}", plain(&error.to_string())))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Records as bytes: JSON, so that a person can read a store that no program can.
 
 use hotbay_core::cluster::{Records, Write as Change};
+use hotbay_core::words::plain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -46,7 +47,7 @@ pub(crate) fn decode(stored: Vec<(Key, Vec<u8>)>) -> Result<Records, Unreadable>
 /// Whether one stored value is a record that this release reads. For `store check`.
 pub fn judge(key: &Key, value: &[u8]) -> Result<(), String> {
     let one = vec![(*key, value.to_vec())];
-    decode(one).map(drop).map_err(|unreadable| unreadable.source.to_string())
+    decode(one).map(drop).map_err(|unreadable| plain(&unreadable.source.to_string()))
 }
 
 fn put(kind: Kind, id: u128, record: &impl Serialize) -> Write {

@@ -5,6 +5,8 @@
 
 pub mod actor;
 pub mod codec;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod stats;
 pub mod store;
 

@@ -56,7 +56,23 @@ const LAYERS: &[Layer] = &[
         never: &[],
     },
     Layer { package: "hotbay-sim", may_use: &["hotbay-core"], never: &[] },
-    Layer { package: "hotbay-bench", may_use: &["hotbay-core", "hotbay-registry"], never: &[] },
+    Layer {
+        package: "hotbay-bench",
+        may_use: &["hotbay-api", "hotbay-core", "hotbay-registry"],
+        never: &[],
+    },
+    Layer {
+        package: "hotbay-fuzz-targets",
+        may_use: &[
+            "hotbay-api",
+            "hotbay-control",
+            "hotbay-core",
+            "hotbay-host",
+            "hotbay-node",
+            "hotbay-registry",
+        ],
+        never: &[],
+    },
     Layer { package: "xtask", may_use: &[], never: &[] },
 ];
 

@@ -7,9 +7,11 @@
 //!           -> step     one child in its own process group, ended with everything in it when time is up
 //!      -> tidy      the house rules, as a test
 //!      -> layering  which crate may use which
+//!      -> fuzz      the fuzzer's steps of soak
 //! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
 //! ```
 
+mod fuzz;
 mod layering;
 mod leftovers;
 mod run;
@@ -50,7 +52,7 @@ enum Command {
     Test,
     /// Check, root, guest, k8s: what `.ci/run` runs. Stops at the first tier that fails
     Ci,
-    /// The model checker's full bounds and long simulations: hours, never in CI
+    /// The fuzzer, the model checker's full bounds and long simulations: hours, never in CI
     Soak,
     /// Measures what something costs; prints what stands in docs/BENCHMARKS.md
     Bench {
@@ -99,11 +101,15 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
     Ok(run.close())
 }
 
-/// Runs a benchmark, optimized: figures of a debug build would say nothing.
+/// Runs a benchmark, optimized: figures of a debug build would say nothing. The product is built first, because the
+/// bench starts it as it is.
 fn bench(name: &str) -> anyhow::Result<ExitCode> {
-    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = std::process::Command::new(cargo)
-        .args(["run", "--release", "--quiet", "--package", "hotbay-bench", "--", name])
-        .status()?;
+    let packages = ["--release", "--quiet", "--package", "hotbay", "--package", "hotbay-bench"];
+    let built = workspace::cargo().arg("build").args(packages).status()?;
+    if !built.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    let run = ["run", "--release", "--quiet", "--package", "hotbay-bench", "--", name];
+    let status = workspace::cargo().args(run).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

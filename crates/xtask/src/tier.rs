@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::leftovers::Leftovers;
 use crate::workspace::{ROOT_FEATURE, TestTarget, Workspace, cargo};
-use crate::{layering, tidy};
+use crate::{fuzz, layering, tidy};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
@@ -74,7 +74,7 @@ impl Tier {
             Self::Root => root_plan(workspace),
             Self::Guest => Ok(Plan::NoCases("no cases exist yet that need a kernel of their own")),
             Self::K8s => Ok(Plan::NoCases("no cases exist yet that need a Kubernetes cluster")),
-            Self::Soak => Ok(soak_plan(workspace)),
+            Self::Soak => soak_plan(workspace),
         }
     }
 }
@@ -147,9 +147,9 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
 }
 
 /// Hours of what `check` does within bounds.
-fn soak_plan(workspace: &Workspace) -> Plan {
+fn soak_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let Some(model) = workspace.tests().find(|test| test.name == "model") else {
-        return Plan::NoCases("no model test exists yet");
+        return Ok(Plan::NoCases("no model test exists yet"));
     };
     let mut command = cargo_with(&["test", "--release", "--package", model.package]);
     if !model.features.is_empty() {
@@ -157,7 +157,9 @@ fn soak_plan(workspace: &Workspace) -> Plan {
     }
     command.args(["--test", "model", "--", "--nocapture"]).env("HOTBAY_MODEL_BOUNDS", "full");
     let seeds = ["run", "--release", "--package", "hotbay-sim", "--", "run", "--seeds", "100000"];
-    Plan::Steps(vec![child("model", command), child("simulation", cargo_with(&seeds))])
+    let mut steps = fuzz::steps(&workspace.root)?;
+    steps.extend([child("model", command), child("simulation", cargo_with(&seeds))]);
+    Ok(Plan::Steps(steps))
 }
 
 fn missing_for_root() -> Vec<String> {
@@ -216,7 +218,7 @@ fn if_installed(name: &str, mut tool: Command, args: &[&str]) -> Step {
 }
 
 /// Whether a tool is there, by asking it for its version.
-fn answers(tool: &mut Command) -> bool {
+pub(crate) fn answers(tool: &mut Command) -> bool {
     tool.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
     tool.status().is_ok_and(|status| status.success())
 }

@@ -6,6 +6,7 @@ mod cms;
 pub use agent::{FromAgent, FromRegistry, from_agent, from_registry, to_agent, to_registry};
 pub use cms::{action_from_wire, action_to_wire};
 
+use hotbay_core::words::plain;
 use thiserror::Error;
 
 /// A message that cannot be understood.
@@ -26,7 +27,7 @@ pub enum Malformed {
 
 impl Malformed {
     fn field(field: &'static str, problem: impl std::fmt::Display) -> Self {
-        Self::Field { field, problem: problem.to_string() }
+        Self::Field { field, problem: plain(&problem.to_string()) }
     }
 }
 

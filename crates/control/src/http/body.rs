@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use hotbay_api::cms as wire;
 use hotbay_api::convert::{Malformed, action_from_wire};
 use hotbay_core::cms::Action;
+use hotbay_core::words::plain;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -18,6 +19,14 @@ pub(super) struct ActBody {
     pub(super) actions: Vec<Object<ActionBody>>,
     #[serde(default)]
     pub(super) dry_run: bool,
+}
+
+impl ActBody {
+    /// Reads a whole body; in words, why it is none.
+    pub(super) fn read(body: &[u8]) -> Result<Self, String> {
+        let read = serde_json::from_slice(body).map(|Object(body)| body);
+        read.map_err(|error| plain(&format!("the body is not a list of actions in JSON: {error}")))
+    }
 }
 
 /// One action: the fields of `Action` in `cms.proto`.

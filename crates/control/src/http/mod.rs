@@ -15,6 +15,7 @@
 mod adopt;
 mod body;
 mod events;
+pub mod fuzzing;
 mod metrics;
 mod openapi;
 mod query;

@@ -99,9 +99,7 @@ async fn act(
     request: Request,
 ) -> Answer {
     let body = whole_body(request).await?;
-    let Object(ActBody { actions, dry_run }) = serde_json::from_slice(&body).map_err(|error| {
-        Refusal::argument(format!("the body is not a list of actions in JSON: {error}"))
-    })?;
+    let ActBody { actions, dry_run } = ActBody::read(&body).map_err(Refusal::argument)?;
     if actions.len() > ACTIONS_IN_A_CALL {
         let words = format!("{} actions in one call are too many", actions.len());
         return Err(Refusal::new("E_TOO_LARGE", words, at_most()));

@@ -206,6 +206,14 @@ pub enum Contact {
     Refused(String),
 }
 
+impl Drive {
+    /// Changes the record and has it written.
+    fn change(&mut self, effects: &mut Effects, change: impl FnOnce(&mut DriveRecord)) {
+        change(&mut self.record);
+        effects.writes.push(Write::Drive(Box::new(self.record.clone())));
+    }
+}
+
 impl Cluster {
     /// Takes the lead over what a store holds: makes it a cluster if it is new, and begins a new term. The writes must
     /// be durable before anything else is said.
@@ -409,16 +417,14 @@ impl Cluster {
         self.drives.insert(drive.record.id, drive);
     }
 
-    /// Changes a drive's record and has it written.
+    /// Changes the record of a drive and has it written.
     fn change_drive(
         &mut self,
         id: DriveId,
         effects: &mut Effects,
         change: impl FnOnce(&mut DriveRecord),
     ) {
-        let drive = self.drives.get_mut(&id).expect("only known drives change");
-        change(&mut drive.record);
-        effects.writes.push(Write::Drive(Box::new(drive.record.clone())));
+        self.drives.get_mut(&id).expect("only known drives change").change(effects, change);
     }
 
     fn raised(&self, generation: Generation) -> Generation {

@@ -6,7 +6,7 @@ use crate::ids::{DriveId, VolumeId};
 impl Cluster {
     /// Puts a volume on a drive. Only a drive that is open, and wanted so, takes one.
     pub(super) fn place(&mut self, volume: VolumeId, id: DriveId) -> Result<Effects, Refused> {
-        let drive = self.drives.get(&id).ok_or(Refused::NoSuchDrive)?;
+        let drive = self.drives.get_mut(&id).ok_or(Refused::NoSuchDrive)?;
         let why = match drive.record.state {
             State::Attached if drive.record.removal_wanted => Some("its removal is wanted"),
             State::Attached if drive.contact != Contact::Confirmed => {
@@ -21,7 +21,7 @@ impl Cluster {
             return Err(Refused::TakesNoVolumes { why });
         }
         let mut effects = Effects::default();
-        self.change_drive(id, &mut effects, |record| {
+        drive.change(&mut effects, |record| {
             record.volumes.insert(volume);
         });
         Ok(effects)
@@ -29,10 +29,10 @@ impl Cluster {
 
     /// Takes a volume off a drive. Off already is fine.
     pub(super) fn free(&mut self, volume: VolumeId, id: DriveId) -> Result<Effects, Refused> {
-        let drive = self.drives.get(&id).ok_or(Refused::NoSuchDrive)?;
+        let drive = self.drives.get_mut(&id).ok_or(Refused::NoSuchDrive)?;
         let mut effects = Effects::default();
         if drive.record.volumes.contains(&volume) {
-            self.change_drive(id, &mut effects, |record| {
+            drive.change(&mut effects, |record| {
                 record.volumes.remove(&volume);
             });
         }

@@ -1,6 +1,7 @@
 //! What the registry keeps durably: one deciding record per object, nothing that can be derived.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -45,8 +46,10 @@ pub struct DriveRecord {
     /// What people call it. Not identity.
     pub name: String,
     pub node: NodeId,
-    /// As last reported, without the label: its truth is on the drive.
-    pub observed: Observed,
+    /// As last reported, without the label: its truth is on the drive. Shared between the copies of a record, because
+    /// every decision makes one and hardly any changes this: its many texts would be most of the cost.
+    #[serde(with = "shared")]
+    pub observed: Arc<Observed>,
     pub generation: Generation,
     pub state: State,
     /// A removal was asked for while volumes were on it.
@@ -61,6 +64,26 @@ pub struct DriveRecord {
     pub since_ms: u64,
     /// Who asked for what is wanted now.
     pub asked_by: String,
+}
+
+/// A shared value is stored as the value itself.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        value.as_ref().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(from).map(Arc::new)
+    }
 }
 
 /// One change of the store. Each names its object and carries all of it.

@@ -1,6 +1,7 @@
 //! An agent registers: who it is, whether this registry may give it orders at all, and which.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use thiserror::Error;
 
@@ -328,11 +329,11 @@ impl Cluster {
         drive.present = true;
         drive.label = device.label.filter(|label| label.cluster == ours);
         let device = Observed { label: None, ..device };
-        if self.drives[&id].record.observed != device {
+        if *self.drives[&id].record.observed != device {
             for fact in device.evidence.facts() {
                 self.drives_by_fact.entry(fact).or_default().insert(id);
             }
-            self.change_drive(id, effects, |record| record.observed = device);
+            self.change_drive(id, effects, |record| record.observed = Arc::new(device));
         }
     }
 
@@ -462,7 +463,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         id,
         name: String::new(),
         node,
-        observed: Observed { label: None, ..device },
+        observed: Arc::new(Observed { label: None, ..device }),
         generation: Generation::ZERO,
         state: State::Unknown,
         removal_wanted: false,

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use hotbay_core::words::plain;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::PidfdFlags;
 use serde::{Deserialize, Serialize};
@@ -54,15 +55,16 @@ fn search_path() -> OsString {
     path
 }
 
-fn judge(code: Option<i32>, stdout: &[u8], stderr: &[u8]) -> Signatures {
-    let complaint = String::from_utf8_lossy(stderr).trim().chars().take(200).collect::<String>();
+pub(super) fn judge(code: Option<i32>, stdout: &[u8], stderr: &[u8]) -> Signatures {
+    let complaint =
+        plain(String::from_utf8_lossy(stderr).trim()).chars().take(200).collect::<String>();
     match code {
         Some(0) => {
             let text = String::from_utf8_lossy(stdout);
             let mut found: BTreeMap<&str, &str> =
                 text.lines().filter_map(|line| line.split_once('=')).collect();
-            let table = found.remove("PTTYPE").map(str::to_owned);
-            let content = found.remove("TYPE").map(str::to_owned);
+            let table = found.remove("PTTYPE").map(plain);
+            let content = found.remove("TYPE").map(plain);
             if table.is_none() && content.is_none() {
                 return Signatures::Unclear("blkid found something that it does not name".into());
             }
@@ -173,6 +175,16 @@ mod tests {
         ] {
             assert!(matches!(judge(code, out, err), Signatures::Unclear(_)), "{code:?}");
         }
+    }
+
+    /// The words go to terminals and logs, and a drive may have been prepared by anybody.
+    #[test]
+    fn nothing_that_it_says_steers_a_terminal() {
+        let escape = b"TYPE=\x1b[2Jext4\n";
+        assert_eq!(judge(Some(0), escape, b""), found(None, Some("?[2Jext4")));
+        let complaint = judge(Some(4), b"", b"bad\x1b]0;x\x07 drive\r\n");
+        let words = "blkid ended with code 4: bad?]0;x? drive";
+        assert_eq!(complaint, Signatures::Unclear(words.into()));
     }
 
     #[test]

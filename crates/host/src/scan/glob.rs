@@ -36,7 +36,7 @@ pub(crate) struct Pattern {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum Token {
+pub(super) enum Token {
     One(char),
     AnyOne,
     AnyRun,
@@ -118,7 +118,7 @@ fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn tokens(component: &str) -> Option<Vec<Token>> {
+pub(super) fn tokens(component: &str) -> Option<Vec<Token>> {
     let chars: Vec<char> = component.chars().collect();
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -162,7 +162,7 @@ fn set(chars: &[char]) -> Option<(Token, usize)> {
 }
 
 /// Matches with one point to come back to, so that the time is at most pattern times name.
-fn fits(pattern: &[Token], name: &[char]) -> bool {
+pub(super) fn fits(pattern: &[Token], name: &[char]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut retry = None;
     while n < name.len() {

@@ -4,6 +4,8 @@
 //! without touching a device, [`observe()`] has a child look at one of them. The agent calls both.
 
 pub(crate) mod blkid;
+#[doc(hidden)]
+pub mod fuzzing;
 mod glob;
 pub(crate) mod mountinfo;
 mod observe;

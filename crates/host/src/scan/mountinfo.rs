@@ -38,7 +38,7 @@ impl Mounts {
 
     /// `device_at` says which block device a path such as `/dev/sda2` is. Lines that are not understood are left
     /// out: one strange mount must not hide the others.
-    fn parse(table: &[u8], device_at: impl Fn(&str) -> Option<DeviceNumber>) -> Self {
+    pub(super) fn parse(table: &[u8], device_at: impl Fn(&str) -> Option<DeviceNumber>) -> Self {
         let mut by_device: HashMap<DeviceNumber, BTreeSet<String>> = HashMap::new();
         let mut sources: HashMap<String, Option<DeviceNumber>> = HashMap::new();
         for line in table.split(|byte| *byte == b'\n') {
@@ -58,7 +58,11 @@ impl Mounts {
         Self { by_device }
     }
 
-    fn add_swaps(&mut self, table: &[u8], device_at: impl Fn(&str) -> Option<DeviceNumber>) {
+    pub(super) fn add_swaps(
+        &mut self,
+        table: &[u8],
+        device_at: impl Fn(&str) -> Option<DeviceNumber>,
+    ) {
         for line in table.split(|byte| *byte == b'\n').skip(1) {
             let Some(path) = line.split(|byte| *byte == b' ').next().map(unescape) else {
                 continue;

@@ -187,23 +187,20 @@ impl Disk {
     /// What sysfs has to tell this drive from others. Evidence of a file needs its filesystem to be asked, and is
     /// not here.
     pub(crate) fn evidence(&self) -> Evidence {
-        let first =
-            |files: &[&str]| files.iter().find_map(|file| self.text(file).and_then(meaningful));
+        let first = |files: &[&str], read: fn(String) -> Option<String>| {
+            files.iter().find_map(|file| self.text(file).and_then(read))
+        };
         Evidence {
-            nvme: first(&["nguid", "eui"]).map(|id| hex_digits(&id)),
-            wwn: first(&["device/wwid", "wwid"]).and_then(|wwid| world_wide_name(&wwid)),
-            serial: first(&["device/serial", "serial"]).or_else(|| self.serial_page()),
-            model: first(&["device/model", "device/name"]),
+            nvme: first(&["nguid", "eui"], hex_digits),
+            wwn: first(&["device/wwid", "wwid"], world_wide_name),
+            serial: first(&["device/serial", "serial"], meaningful).or_else(|| self.serial_page()),
+            model: first(&["device/model", "device/name"], meaningful),
             file: None,
         }
     }
 
-    /// The "unit serial number" page of a SCSI or ATA drive: four bytes of header, then text.
     fn serial_page(&self) -> Option<String> {
-        let page = std::fs::read(self.directory.join("device/vpd_pg80")).ok()?;
-        let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
-        let text = page.get(4..4 + length)?;
-        meaningful(String::from_utf8_lossy(text).trim_matches(['\0', ' ']).to_owned())
+        serial_in_page(&std::fs::read(self.directory.join("device/vpd_pg80")).ok()?)
     }
 
     fn text(&self, file: &str) -> Option<String> {
@@ -216,9 +213,19 @@ impl Disk {
 }
 
 fn read_text(path: &Path) -> Option<String> {
-    let bytes = std::fs::read(path).ok()?;
-    let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+    text(&std::fs::read(path).ok()?)
+}
+
+pub(super) fn text(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes).trim().to_owned();
     (!text.is_empty()).then_some(text)
+}
+
+/// The "unit serial number" page of a SCSI or ATA drive: four bytes of header, then text.
+pub(super) fn serial_in_page(page: &[u8]) -> Option<String> {
+    let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
+    let text = page.get(4..4 + length)?;
+    meaningful(String::from_utf8_lossy(text).trim_matches(['\0', ' ']).to_owned())
 }
 
 fn names_in(directory: &Path) -> BTreeSet<String> {
@@ -227,19 +234,21 @@ fn names_in(directory: &Path) -> BTreeSet<String> {
 }
 
 /// Makers that have nothing to say write zeroes.
-fn meaningful(text: String) -> Option<String> {
+pub(super) fn meaningful(text: String) -> Option<String> {
     let says_something = |c: char| !matches!(c, '0' | '-' | ' ' | '.' | ':');
     text.chars().any(says_something).then_some(text)
 }
 
-fn hex_digits(text: &str) -> String {
-    text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
+/// One spelling for a number that is written with dashes, spaces or neither. No digits, or only zeroes, is no number.
+pub(super) fn hex_digits(text: String) -> Option<String> {
+    let digits = text.chars().filter(char::is_ascii_hexdigit).collect::<String>();
+    meaningful(digits.to_ascii_lowercase())
 }
 
 /// Only `naa.` and `eui.` are given by a registry of makers; `t10.` repeats model and serial number.
-fn world_wide_name(wwid: &str) -> Option<String> {
+pub(super) fn world_wide_name(wwid: String) -> Option<String> {
     let name = wwid.strip_prefix("naa.").or_else(|| wwid.strip_prefix("eui."))?;
-    Some(hex_digits(name))
+    hex_digits(name.to_owned())
 }
 
 #[cfg(test)]
@@ -307,6 +316,21 @@ mod tests {
         assert_eq!(evidence.serial.as_deref(), Some("ZC1ABCDE"));
         assert_eq!(tree.sysfs().disk("sda").media(), Media::Hdd);
         assert!(tree.sysfs().disk("sdb").evidence().is_empty());
+    }
+
+    /// Drives behind a cheap bridge had `naa.` and zeroes, and all of them were taken for one: the prefix made the
+    /// zeroes look like something. A name without a digit became an empty one, which is as bad.
+    #[test]
+    fn zeroes_behind_a_prefix_tell_nothing() {
+        let tree = Tree::new(&[
+            ("sda/device/wwid", b"naa.0000000000000000\n"),
+            ("sdb/device/wwid", b"eui.xyz\n"),
+            ("nvme0n1/nguid", b"x-y\n"),
+            ("nvme0n1/eui", b"00 25 38 45 00 00 00 0a\n"),
+        ]);
+        let evidence = |name| tree.sysfs().disk(name).evidence();
+        assert!(evidence("sda").is_empty() && evidence("sdb").is_empty());
+        assert_eq!(evidence("nvme0n1").nvme.as_deref(), Some("002538450000000a"));
     }
 
     #[test]

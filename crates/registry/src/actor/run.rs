@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
 use super::events::EventLog;
+use super::gather::Gather;
 use super::writer::{Batch, Written};
 use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
 use crate::codec;
@@ -37,6 +38,7 @@ pub(super) struct Actor {
     collecting: Option<Batch>,
     /// A batch is at the writer.
     writing: bool,
+    gather: Gather,
     failing: Failing,
     sessions: BTreeMap<SessionNumber, mpsc::Sender<ToAgent>>,
     newest_session: SessionNumber,
@@ -78,6 +80,7 @@ impl Actor {
             writer,
             collecting: None,
             writing: false,
+            gather: Gather::default(),
             failing: None,
             sessions: BTreeMap::new(),
             newest_session: SessionNumber::default(),
@@ -215,9 +218,9 @@ impl Actor {
         }
         if !writes.is_empty() {
             let gate = &mut self.gate;
-            let batch = self
-                .collecting
-                .get_or_insert_with(|| Batch { number: gate.decide(), writes: Vec::new() });
+            let new = || Batch { number: gate.decide(), writes: Vec::new(), callers: 0 };
+            let batch = self.collecting.get_or_insert_with(new);
+            batch.callers += 1;
             batch.writes.extend(writes.iter().map(codec::encode));
         }
         // First what was decided, then what follows from it.
@@ -323,12 +326,13 @@ impl Actor {
         }
     }
 
-    /// Hands the collected batch to the writer, if it is free.
+    /// Hands the collected batch to the writer, if it is free and nobody is waited for.
     fn hand_over(&mut self) {
+        let complete = |batch: &mut Batch| self.gather.complete(batch.callers);
         if self.writing {
             return;
         }
-        let Some(mut batch) = self.collecting.take() else { return };
+        let Some(mut batch) = self.collecting.take_if(complete) else { return };
         keep_last_of_each(&mut batch.writes);
         self.writing = true;
         // If the writer is gone, its last words are in the channel that the loop listens to.
@@ -337,8 +341,10 @@ impl Actor {
 
     fn written(&mut self, outcome: Written) {
         match outcome {
-            Written::Durable { number } => {
+            Written::Durable { number, callers } => {
                 self.writing = false;
+                let waiting = self.collecting.as_ref().map_or(0, |batch| batch.callers);
+                self.gather.answered(callers, waiting);
                 if self.failing.take().is_some() {
                     tracing::info!("the store can be written again");
                     self.shown.health.send_replace(StoreHealth::Good);
@@ -348,6 +354,7 @@ impl Actor {
                 }
                 (self.surroundings.checkpoint)("registry-released");
             }
+            Written::Waited => self.gather.over(),
             Written::Failing { error } => {
                 tracing::error!("the store cannot be written, trying again: {error}");
                 self.shown.health.send_replace(StoreHealth::Failing(error.clone()));
@@ -398,3 +405,6 @@ fn keep_last_of_each(writes: &mut Vec<Write>) {
     kept.reverse();
     *writes = kept;
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use super::gather;
 use crate::stats::Stats;
 use crate::store::error::StoreError;
 use crate::store::{Store, Write};
@@ -19,6 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) writes: Vec<Write>,
+    /// How many are answered when it is durable.
+    pub(super) callers: usize,
 }
 
 /// What became of a batch.
@@ -26,7 +29,10 @@ pub(super) struct Batch {
 pub(super) enum Written {
     Durable {
         number: u64,
+        callers: usize,
     },
+    /// The time for callers to come back is over, and no batch has come.
+    Waited,
     /// It is being tried again.
     Failing {
         error: String,
@@ -58,15 +64,18 @@ fn write_all<S: Store>(
     checkpoint: fn(&'static str),
     stats: &Stats,
 ) {
-    for Batch { number, writes } in batches {
+    let mut patience = Duration::ZERO;
+    while let Some(Batch { number, writes, callers }) = next(batches, patience, results) {
         checkpoint("registry-batch-decided");
         let mut pause = FIRST_PAUSE;
         let outcome = loop {
             let started = Instant::now();
             match store.commit(&writes) {
                 Ok(()) => {
-                    stats.committed(writes.len(), started.elapsed());
-                    break Written::Durable { number };
+                    let took = started.elapsed();
+                    stats.committed(writes.len(), took);
+                    patience = gather::patience(took);
+                    break Written::Durable { number, callers };
                 }
                 Err(error) if error.retryable() => {
                     // Each write carries its whole record, so committing what may be there already changes nothing.
@@ -84,6 +93,23 @@ fn write_all<S: Store>(
         let last = matches!(outcome, Written::Lost(_));
         if results.send(outcome).is_err() || last {
             return;
+        }
+    }
+}
+
+/// The next batch; says so if none comes in time. Here and not in the actor, because the runtime's clock counts in
+/// milliseconds, and a commit may take less.
+fn next(
+    batches: &blocking::Receiver<Batch>,
+    patience: Duration,
+    results: &mpsc::UnboundedSender<Written>,
+) -> Option<Batch> {
+    match batches.recv_timeout(patience) {
+        Ok(batch) => Some(batch),
+        Err(blocking::RecvTimeoutError::Disconnected) => None,
+        Err(blocking::RecvTimeoutError::Timeout) => {
+            results.send(Written::Waited).ok()?;
+            batches.recv().ok()
         }
     }
 }

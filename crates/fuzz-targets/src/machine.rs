@@ -1,0 +1,156 @@
+//! What the Linux machine and its programs say.
+
+use hotbay_host::DeviceNumber;
+use hotbay_host::scan::Signatures;
+use hotbay_host::scan::fuzzing as scan;
+
+use crate::assert_plain;
+use crate::bytes::Bytes;
+
+const DEVICE: DeviceNumber = DeviceNumber { major: 8, minor: 16 };
+/// Parts the two tables of one input.
+const PART: u8 = 0xff;
+
+/// A mount table and a swap table.
+pub(crate) fn mountinfo(data: &[u8]) {
+    let end = data.iter().position(|byte| *byte == PART).unwrap_or(data.len());
+    let (table, swaps) = (&data[..end], data.get(end + 1..).unwrap_or_default());
+    let alone = scan::mounts(table, swaps, DEVICE);
+    // A line that is not understood must not hide the ones after it, nor one that is.
+    let known = b"\n1 2 8:16 / /mnt/a\\040b rw - ext4 /dev/sdb rw\n";
+    for table in [[table, &known[..]].concat(), [&known[1..], table].concat()] {
+        let mounts = scan::mounts(&table, swaps, DEVICE);
+        assert!(mounts.iter().any(|point| point == "/mnt/a b"), "the known mount is hidden");
+        assert!(alone.iter().all(|point| mounts.contains(point)), "a mount was lost");
+    }
+}
+
+pub(crate) fn mountinfo_seeds() -> Vec<Vec<u8>> {
+    let mounts = b"22 1 8:16 / / rw,relatime shared:1 master:2 - ext4 /dev/sda1 rw\n\
+        23 22 8:1 /x /mnt/a\\040b\\011c\\134d rw - ext4 /dev/sda1 rw\n\
+        24 22 0:31 /sub /data rw - btrfs /dev/sdb rw\n25 22 0:5 / /proc rw - proc proc rw\n";
+    let swaps = b"Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n/swap\\040file file 1 0 -3\n";
+    vec![mounts.to_vec(), [&mounts[..], &[PART], swaps].concat()]
+}
+
+/// How blkid ended and what it said: nothing but a silent 2 is "nothing found".
+pub(crate) fn blkid(data: &[u8]) {
+    let mut bytes = Bytes::new(data);
+    let code = match bytes.pick(5) {
+        0 => Some(0),
+        1 => Some(2),
+        2 => Some(8),
+        3 => None,
+        _ => Some(i32::from(bytes.byte())),
+    };
+    let complaint_bytes = usize::from(bytes.byte());
+    let stderr = bytes.take(complaint_bytes);
+    let stdout = bytes.rest();
+    match scan::signatures(code, stdout, stderr) {
+        Signatures::Nothing => {
+            assert_eq!((code, stdout), (Some(2), &b""[..]), "something was taken for nothing");
+            assert!(String::from_utf8_lossy(stderr).trim().is_empty(), "a complaint was not heard");
+        }
+        Signatures::Found { table, content } => {
+            assert_eq!(code, Some(0));
+            assert!(table.is_some() || content.is_some());
+            table.iter().chain(&content).filter(|text| !text.is_empty()).for_each(assert_plain);
+        }
+        Signatures::Unclear(why) => assert_plain(why),
+    }
+}
+
+pub(crate) fn blkid_seeds() -> Vec<Vec<u8>> {
+    let said = |choice: u8, stderr: &[u8], stdout: &[u8]| {
+        let length = u8::try_from(stderr.len()).unwrap_or(u8::MAX);
+        [&[choice, length][..], stderr, stdout].concat()
+    };
+    vec![
+        said(0, b"", b"DEVNAME=/dev/sdb\nPTUUID=1\nPTTYPE=gpt\n"),
+        said(0, b"", b"UUID=1\nTYPE=ext4\n"),
+        said(1, b"", b""),
+        said(1, b"error: /dev/sdb: No such file", b""),
+        said(2, b"", b""),
+        said(3, b"", b""),
+    ]
+}
+
+/// Four files of sysfs, each after its length.
+pub(crate) fn sysfs(data: &[u8]) {
+    let mut bytes = Bytes::new(data);
+    let files: [&[u8]; 4] = std::array::from_fn(|_| {
+        let length = usize::from(bytes.byte());
+        bytes.take(length)
+    });
+    let evidence = scan::evidence(files[0], files[1], files[2], files[3]);
+    for id in evidence.nvme.iter().chain(&evidence.wwn) {
+        let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        assert!(id.chars().all(digit), "{id:?} is not in one spelling");
+    }
+    for fact in [&evidence.nvme, &evidence.wwn, &evidence.serial].into_iter().flatten() {
+        assert!(fact.chars().any(|c| c != '0'), "nothing counts as evidence: {evidence:?}");
+    }
+    let number = String::from_utf8_lossy(bytes.rest());
+    if let Some(parsed) = scan::device_number(&number) {
+        assert_eq!(scan::device_number(&parsed.to_string()), Some(parsed));
+    }
+}
+
+pub(crate) fn sysfs_seeds() -> Vec<Vec<u8>> {
+    let files = |files: [&[u8]; 4], number: &str| {
+        let mut seed = Vec::new();
+        for file in files {
+            seed.push(u8::try_from(file.len()).unwrap_or(u8::MAX));
+            seed.extend_from_slice(file);
+        }
+        seed.extend_from_slice(number.as_bytes());
+        seed
+    };
+    vec![
+        files(
+            [b"36344730-5280-0130-0025-38450000000A\n", b"", b"S4GRNX0R800013  \n", b""],
+            "259:0\n",
+        ),
+        files([b"", b"naa.5000C500A1B2C3D4\n", b"", b"\x00\x80\x00\x0a  ZC1ABCDE\x00\x00"], "8:16"),
+        files([b"00 00", b"t10.ATA QEMU", b"00000000\n", b"\x00\x80\x00\xff short"], "8:1:2"),
+    ]
+}
+
+/// A pattern and a name.
+pub(crate) fn glob(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (pattern, name) = text.split_once('\n').unwrap_or((&text, ""));
+    if let Err(refused) = scan::check_pattern(pattern) {
+        assert_plain(refused);
+    }
+    // The oracle is slow.
+    let short = pattern.chars().count() <= 24 && name.chars().count() <= 24;
+    let Some(fits) = scan::name_fits(pattern, name) else { return };
+    if short && !pattern.contains('[') {
+        let (pattern, name): (Vec<_>, Vec<_>) = (pattern.chars().collect(), name.chars().collect());
+        assert_eq!(fits, slowly_fits(&pattern, &name), "{pattern:?} and {name:?}");
+    }
+}
+
+/// What `*` and `?` mean, said as simply as it can be: row by row over all prefixes.
+fn slowly_fits(pattern: &[char], name: &[char]) -> bool {
+    let mut fits = vec![false; name.len() + 1];
+    fits[0] = true;
+    for token in pattern {
+        let before = fits.clone();
+        for end in 0..=name.len() {
+            fits[end] = match token {
+                '*' => before[..=end].contains(&true),
+                '?' => end > 0 && before[end - 1],
+                one => end > 0 && before[end - 1] && name[end - 1] == *one,
+            };
+        }
+    }
+    fits[name.len()]
+}
+
+pub(crate) fn glob_seeds() -> Vec<Vec<u8>> {
+    ["/dev/sd*", "sd*\nsda", "nvme?n1\nnvme0n1", "loop[0-3]\nloop3", "*a*b*\nxxaxxbxx", "[]x]\n]"]
+        .map(|seed| seed.as_bytes().to_vec())
+        .into()
+}
