@@ -1,5 +1,5 @@
-//! The memory of a real controller with all its agents connected: the process `hotbay controller` on a store of its own,
-//! and in this process one real connection per agent over the controller's Unix socket, each with a session that has
+//! The memory of a real controller with all its agents connected: the process `hotbay controller` on its own store, and
+//! in this process one real connection per agent over the controller's Unix socket, each with a session that has
 //! registered its drives, has had them added, and has confirmed every attach.
 
 use std::collections::BTreeSet;

@@ -151,11 +151,15 @@ async fn every_route_needs_its_right() {
     let document: Value = serde_json::from_str(&document).unwrap();
     // Every route, and what it answers to nobody, to a reader and to a writer. A new one has to be added here.
     let change = json!({ "actions": [{ "type": "ADD_DEVICE", "device": "S1" }] }).to_string();
+    let confirm = r#"{"confirmed":true}"#;
     let routes = [
         ("GET", "/healthz", "", [200, 200, 200]),
         ("GET", "/metrics", "", [401, 200, 200]),
         ("GET", "/readyz", "", [200, 200, 200]),
         ("POST", "/v1/actions", change.as_str(), [401, 403, 200]),
+        ("GET", "/v1/adopt", "", [401, 200, 200]),
+        ("POST", "/v1/adopt", confirm, [401, 403, 200]),
+        ("GET", "/v1/events", "", [401, 200, 200]),
         ("GET", "/v1/drives", "", [401, 200, 200]),
         ("GET", "/v1/drives/{name}", "", [401, 404, 404]),
         ("GET", "/v1/nodes", "", [401, 200, 200]),

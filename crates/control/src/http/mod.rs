@@ -5,7 +5,7 @@
 //! - [`query`]: what stands behind the question mark.
 //! - [`body`]: the JSON of actions and their results.
 //! - [`refusal`]: the one shape that every error has.
-//! - [`openapi`]: the description of all of it, for programs.
+//! - [`openapi`] and [`schemas`]: the description of all of it, for programs.
 //! - [`metrics`]: the numbers, for Prometheus.
 //!
 //! Here are the connections. Who may speak is decided on the Unix socket once for each, by the rule of
@@ -21,6 +21,7 @@ mod openapi;
 mod query;
 mod refusal;
 mod routes;
+mod schemas;
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -3,9 +3,9 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
-//! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first, [`error`]
-//!   why it does not work, [`exit`] what a script sees of all that.
-//! - [`screen`], [`table`], [`rows`], [`words`], [`nearest`]: how things look and read.
+//! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
+//!   [`error`] why it does not work, [`exit`] what a script sees of all that.
+//! - [`screen`], [`table`], [`rows`], [`words`], [`mod@nearest`]: how things look and read.
 
 mod act;
 mod answer;

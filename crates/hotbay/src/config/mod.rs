@@ -1,8 +1,8 @@
 //! Settings of what runs and stays: from the command line, the environment, a file, or by default, in that order.
 //! [`run`](crate::run) asks for them, and `hotbay config check` shows them.
 //!
-//! - [`table`]: every setting there is. [`file`]: the file. [`settings`]: what counts, and why. [`check`]: the command.
-//! - [`error`]: what is wrong with them.
+//! - [`table`]: every setting there is. [`mod@file`]: the file. [`settings`]: what counts, and why.
+//! - [`check`]: the command. [`error`]: what is wrong with them.
 
 mod check;
 mod error;

@@ -38,9 +38,9 @@ pub(crate) struct UpArgs {
     /// The name of this node [default: the machine's host name]
     #[arg(long, value_name = "NAME")]
     name: Option<NodeName>,
-    /// Where to listen; may be repeated. PATH: a Unix socket [default: api.sock in /run/hotbay, or in the user's runtime
-    /// directory]. HOST:PORT: also for clients on other machines, gRPC and HTTP, over TLS and with a token; nowhere if
-    /// left out
+    /// Where to listen; may be repeated. PATH: a Unix socket [default: api.sock in /run/hotbay, or in the user's
+    /// runtime directory]. HOST:PORT: also for clients on other machines, gRPC and HTTP, over TLS and with a token;
+    /// nowhere if left out
     #[arg(long, value_name = "PATH|HOST:PORT")]
     listen: Vec<Listen>,
     /// Where to listen for agents on other machines, over TLS; may be repeated. Nowhere if left out

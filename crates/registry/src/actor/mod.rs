@@ -8,8 +8,9 @@
 //!
 //! The actor applies an event in memory at once, adds its writes to the batch that is being collected, and puts the
 //! reply and the orders behind the gate. While one batch is being synced the next one is collected, so callers that
-//! come at the same time share one commit; those just answered get a moment to come back. Nothing leaves before its batch is durable. A write that fails is tried
-//! again until it is durable; meanwhile new requests are refused at the door, because nothing could be promised.
+//! come at the same time share one commit; those just answered get a moment to come back. Nothing leaves before its
+//! batch is durable. A write that fails is tried again until it is durable; meanwhile new requests are refused at the
+//! door, because nothing could be promised.
 
 mod events;
 mod gather;

@@ -1,0 +1,263 @@
+//! The shapes of what the HTTP API takes and answers, for [`super::openapi`].
+
+use hotbay_api::kinds::API_VERSION;
+use serde_json::{Value, json};
+
+use super::openapi::{object, reference};
+use super::refusal::CODES;
+
+const ORDER: &str = "The order that says what is wanted of it; the same in the logs of the registry and of the agent.";
+
+fn list_of(schema: &str, kind: &str) -> Value {
+    object(
+        &["apiVersion", "kind", "items"],
+        json!({
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": kind },
+            "metadata": object(&["continue"], json!({ "continue": words("There is more: ask for it with this.") })),
+            "items": { "type": "array", "items": reference(schema) },
+        }),
+    )
+}
+
+pub(super) fn schemas() -> Value {
+    json!({
+        "ActRequest": act_request(),
+        "Action": action(),
+        "ActResponse": object(
+            &["results"],
+            json!({ "results": { "type": "array", "items": reference("ActionResult") } }),
+        ),
+        "ActionResult": action_result(),
+        "DriveBrief": drive_brief(),
+        "DriveList": list_of("Drive", "DriveList"),
+        "Drive": drive(),
+        "DriveStatus": drive_status(),
+        "DeniedReason": denied_reason(),
+        "StorageNodeList": list_of("StorageNode", "StorageNodeList"),
+        "StorageNode": node(),
+        "Metadata": object(&["name", "uid"], json!({ "name": text(), "uid": text() })),
+        "EventList": list_of("Event", "EventList"),
+        "Event": event(),
+        "Adoption": adoption(),
+        "Error": error(),
+    })
+}
+
+fn text() -> Value {
+    json!({ "type": "string" })
+}
+
+fn texts() -> Value {
+    json!({ "type": "array", "items": text() })
+}
+
+fn number(description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": description })
+}
+
+fn flag(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+fn words(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+fn act_request() -> Value {
+    json!({
+        "type": "object",
+        "required": ["actions"],
+        "additionalProperties": false,
+        "properties": {
+            "actions": {
+                "type": "array",
+                "maxItems": crate::actions::ACTIONS_IN_A_CALL,
+                "items": reference("Action"),
+            },
+            "dryRun": flag("Answers the same, and changes nothing."),
+        },
+    })
+}
+
+fn action() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type"],
+        "additionalProperties": false,
+        "properties": {
+            "type": {
+                "enum": [
+                    "ADD_DEVICE", "ADD_HOST", "GET_DEPENDENT_VOLUMES", "PURGE_HOST", "REMOVE_DEVICE", "REMOVE_HOST",
+                ],
+            },
+            "host": words("The host that is meant, or that has the device."),
+            "device": words("A path or bay of the host; or, without a host, a drive's name, id or serial number, or \
+                             host:path."),
+            "withRemoved": flag("ADD_HOST: also the drives that were removed on their own."),
+            "returned": flag("ADD_HOST: a host that was purged is back."),
+        },
+    })
+}
+
+fn action_result() -> Value {
+    object(
+        &["result", "reasons", "dependentVolumes", "drives"],
+        json!({
+            "result": {
+                "enum": ["S_OK", "S_ALREADY", "E_TRY_AGAIN", "E_INVALID_STATE", "E_NOT_FOUND", "E_ARGUMENT"],
+            },
+            "reasons": texts(),
+            "dependentVolumes": texts(),
+            "retryAfterMs": number("When to ask again."),
+            "drive": reference("DriveBrief"),
+            "drives": {
+                "type": "array",
+                "items": reference("ActionResult"),
+                "description": "A host action: the result per drive.",
+            },
+        }),
+    )
+}
+
+fn drive_brief() -> Value {
+    let properties = json!({
+        "name": text(), "node": text(), "path": text(), "bay": text(), "serial": text(),
+        "order": words(ORDER),
+    });
+    object(&["name", "node", "path"], properties)
+}
+
+fn drive() -> Value {
+    object(
+        &["apiVersion", "kind", "metadata", "spec", "status"],
+        json!({
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": "Drive" },
+            "metadata": reference("Metadata"),
+            "spec": object(&["inOperation"], json!({ "inOperation": flag("It is wanted in operation.") })),
+            "status": reference("DriveStatus"),
+        }),
+    )
+}
+
+fn drive_status() -> Value {
+    object(
+        &[
+            "node",
+            "state",
+            "goal",
+            "sinceMs",
+            "present",
+            "path",
+            "deviceKind",
+            "media",
+            "sizeBytes",
+            "blockBytes",
+            "denied",
+            "volumes",
+            "removalWanted",
+        ],
+        json!({
+            "node": text(),
+            "state": {
+                "enum": ["UnknownDevice", "AttachingDevice", "AttachedDevice", "ClosingDevice", "DetachedDevice"],
+            },
+            "goal": object(&["wish", "generation"], json!({
+                "wish": { "enum": ["attach", "detach"] },
+                "generation": number("How often what is wanted has changed."),
+                "order": words(ORDER),
+            })),
+            "sinceMs": number("Since when it is in this state, in Unix milliseconds."),
+            "present": flag("The device is on its machine."),
+            "path": text(),
+            "bay": text(),
+            "model": text(),
+            "serial": text(),
+            "wwn": text(),
+            "deviceKind": { "enum": ["Block", "Loop", "File"] },
+            "media": { "enum": ["NVMe", "SSD", "HDD", "File", "Unknown"] },
+            "sizeBytes": number("Its size."),
+            "blockBytes": number("The smallest unit that it writes."),
+            "denied": {
+                "type": "array",
+                "items": reference("DeniedReason"),
+                "description": "Why it cannot be added; empty when it can.",
+            },
+            "waitingFor": words("Why it is not as wished."),
+            "volumes": texts(),
+            "removalWanted": flag("A removal was asked for and waits for the volumes."),
+            "askedBy": text(),
+        }),
+    )
+}
+
+fn denied_reason() -> Value {
+    json!({
+        "type": "object",
+        "required": ["reason", "message"],
+        "description": "A reason with its own fields, and the same in words.",
+        "properties": { "reason": text(), "message": text() },
+        "additionalProperties": true,
+    })
+}
+
+fn node() -> Value {
+    let condition = object(&["type", "message"], json!({ "type": text(), "message": text() }));
+    let status = object(
+        &["ready", "purged", "machine", "drives", "drivesInOperation", "conditions"],
+        json!({
+            "ready": flag("The agent is registered."),
+            "purged": flag("The host was given up."),
+            "machine": text(),
+            "incarnation": text(),
+            "session": number("The number of the agent's session."),
+            "drives": number("How many drives it has."),
+            "drivesInOperation": number("How many of them are wanted in operation."),
+            "conditions": { "type": "array", "items": condition },
+        }),
+    );
+    object(
+        &["apiVersion", "kind", "metadata", "status"],
+        json!({
+            "apiVersion": { "const": API_VERSION },
+            "kind": { "const": "StorageNode" },
+            "metadata": reference("Metadata"),
+            "status": status,
+        }),
+    )
+}
+
+fn event() -> Value {
+    object(
+        &["number", "timeMs", "warning", "text"],
+        json!({
+            "number": number("Since the registry started, from 1."),
+            "timeMs": number("Unix milliseconds."),
+            "warning": flag("Somebody should look at it."),
+            "about": words("The id of a drive or node."),
+            "text": text(),
+            "order": words("The order that it is about."),
+        }),
+    )
+}
+
+fn adoption() -> Value {
+    let node = object(&["node", "differences"], json!({ "node": text(), "differences": texts() }));
+    object(
+        &["nodes", "adopted"],
+        json!({
+            "nodes": { "type": "array", "items": node },
+            "adopted": flag("It was taken over; false where there was nothing to take."),
+        }),
+    )
+}
+
+fn error() -> Value {
+    let codes: Vec<_> = CODES.iter().map(|(code, _)| code).collect();
+    let inner = object(
+        &["code", "message", "nextStep"],
+        json!({ "code": { "enum": codes }, "message": text(), "nextStep": text() }),
+    );
+    object(&["error"], json!({ "error": inner }))
+}
