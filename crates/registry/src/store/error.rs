@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hotbay_core::words::plain;
 use thiserror::Error;
 
 use super::lock::LockError;
@@ -132,7 +133,7 @@ impl StoreError {
 
     /// An error of redb's, with its place.
     pub(super) fn from_redb(path: &Path, action: &'static str, error: redb::Error) -> Self {
-        let damaged = |what: String| Self::Damaged { path: path.to_path_buf(), what };
+        let damaged = |what: String| Self::Damaged { path: path.to_path_buf(), what: plain(&what) };
         match error {
             // redb reports a foreign first page and an end before the last page as I/O errors.
             redb::Error::Io(source) => match source.kind() {
