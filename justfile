@@ -12,9 +12,11 @@ check:
 root:
     cargo xtask root
 
-# Tests in a virtual machine
+# Tests in a virtual machine with drives of its own
 guest:
     cargo xtask guest
+
+alias test-guest := guest
 
 # Tests on a real Kubernetes cluster
 k8s:

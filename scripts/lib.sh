@@ -1,4 +1,4 @@
-# Shell code of scripts/test, scripts/demo and .ci/run, which source this file and run in the repository's root. It
+# Shell code of scripts/test, scripts/demo, scripts/setup-guest and .ci/run, which source this file and run in the repository's root. It
 # makes a machine that has only apt and rustup ready: programs, the toolchain, a place for what cargo builds.
 # shellcheck shell=bash
 
@@ -54,6 +54,9 @@ for_product=("cc:gcc libc6-dev" "blkid:util-linux" "losetup:mount")
 # What the tests call on top of it.
 for_tests=("git:git" "curl:curl" "mount:mount" "sfdisk:fdisk" "mkfs.ext4:e2fsprogs" "nbdkit:nbdkit" "nbdfuse:libnbd-bin"
     "ip:iproute2" "systemd-analyze:systemd")
+# What the tests in a virtual machine call on top of that.
+for_guest=("qemu-system-x86_64:qemu-system-x86" "mkfs.ext4:e2fsprogs" "sfdisk:fdisk" "blkid:util-linux" "losetup:mount"
+    "strip:binutils")
 
 # use_rust: sees to the toolchain that rust-toolchain.toml names, and puts what cargo builds outside the clone.
 use_rust() {

@@ -1,5 +1,5 @@
-//! What an agent does with a drive's label without being asked: what it opens at its start, and how it finishes a
-//! release that could not be written when the drive was closed.
+//! What an agent does without being asked: what it opens at its start, how it finishes a release that could not be
+//! written when the drive was closed, and that it opens again a drive that was pulled.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,16 @@ fn device(label: LabelSeen) -> Observed {
 
 /// A record in which the drive is to be closed.
 fn removed() -> RecordFound {
-    let seen = detach().ordered;
+    record(Goal::Detach)
+}
+
+/// A record in which the drive is to be open.
+fn allowed() -> RecordFound {
+    record(Goal::Attach)
+}
+
+fn record(goal: Goal) -> RecordFound {
+    let seen = Ordered { goal, ..detach().ordered };
     let memory = DriveMemory { seen, in_force: Some(seen), evidence: evidence(), take_over: false };
     RecordFound::Usable(AgentRecord {
         identity: Some(IDENTITY),
@@ -141,6 +150,22 @@ fn what_was_opened_at_the_start_is_closed_when_the_registry_says_so() {
     assert_eq!(effects, [Effect::Detach { drive: DRIVE, generation: GENERATION }]);
     let told = agent.step(closed(Some(RELEASED), Ok(())));
     assert!(matches!(&told[..], [Effect::Send(answer)] if answer.result == AnswerResult::Done));
+}
+
+/// A drive that was pulled and put back stayed in operation by name only: the agent kept the descriptor of the device
+/// that was gone, and every read and write failed.
+#[test]
+fn a_drive_that_was_pulled_is_opened_anew_when_it_is_back() {
+    let (mut agent, _) = start(allowed(), IN_OPERATION, AttachAtStart::Allowed);
+    assert_eq!(agent.step(Event::Gone(DRIVE)), [], "the step under way ends first");
+    agent.step(Event::Attached { drive: DRIVE, result: Ok(IN_OPERATION) });
+    assert_eq!(agent.step(Event::Devices(Vec::new())), []);
+    let close = Effect::Detach { drive: DRIVE, generation: GENERATION };
+    assert_eq!(agent.step(Event::Gone(DRIVE)), [close]);
+    assert_eq!(agent.step(Event::Gone(DRIVE)), [], "once is enough");
+    assert_eq!(agent.step(closed(None, Ok(()))), [], "there is nothing to open");
+    let effects = agent.step(Event::Devices(vec![device(IN_OPERATION)]));
+    assert!(matches!(&effects[..], [Effect::Attach(work)] if work.in_operation), "{effects:?}");
 }
 
 fn register(agent: &mut Agent, unknown: Vec<Order>) -> Vec<Effect> {

@@ -309,6 +309,11 @@ impl Shell {
         let changed = without_label(&devices) != without_label(&self.reported);
         let effects = self.agent.step(Event::Devices(devices.clone()));
         self.perform(effects);
+        for drive in self.drives.gone() {
+            tracing::warn!(%drive, "it is gone from this machine, and was in operation");
+            let effects = self.agent.step(Event::Gone(drive));
+            self.perform(effects);
+        }
         if changed && self.agent.session().is_some() {
             self.reports += 1;
             self.tell(FromAgent::Report { number: self.reports, devices: devices.clone() });

@@ -77,6 +77,12 @@ impl Drives {
         assert!(replaced.is_none(), "a drive is opened once");
     }
 
+    /// The open drives that are gone from the machine.
+    pub(crate) fn gone(&self) -> Vec<DriveId> {
+        let gone = self.open.iter().filter(|(_, open)| hotbay_host::scan::is_gone(open.id));
+        gone.map(|(drive, _)| *drive).collect()
+    }
+
     pub(crate) fn attach(&self, work: AttachWork, at: Where, identity: Identity) {
         let request = Request::Attach(attach(&work, at, identity));
         let drive = work.drive;

@@ -16,6 +16,9 @@ struct Layer {
     never: &'static [&'static str],
 }
 
+/// Crates for tests: whoever may use one may do so in tests only.
+const FOR_TESTS: &[&str] = &["hotbay-guest"];
+
 const LAYERS: &[Layer] = &[
     Layer {
         package: "hotbay-core",
@@ -48,6 +51,7 @@ const LAYERS: &[Layer] = &[
             "hotbay-control",
             "hotbay-core",
             "hotbay-dataplane",
+            "hotbay-guest",
             "hotbay-host",
             "hotbay-kubernetes",
             "hotbay-node",
@@ -55,6 +59,7 @@ const LAYERS: &[Layer] = &[
         ],
         never: &[],
     },
+    Layer { package: "hotbay-guest", may_use: &[], never: &[] },
     Layer { package: "hotbay-sim", may_use: &["hotbay-core"], never: &[] },
     Layer {
         package: "hotbay-bench",
@@ -113,6 +118,8 @@ fn edge_fault(layer: &Layer, used: &Dependency) -> Option<String> {
     let ours = used.name == "xtask" || used.name.starts_with("hotbay");
     if layer.never.contains(&used.name.as_str()) {
         Some(format!("{edge}: it must know nothing of {}", used.name))
+    } else if FOR_TESTS.contains(&used.name.as_str()) && used.kind.as_deref() != Some("dev") {
+        Some(format!("{edge}: {} is for tests alone", used.name))
     } else if ours && !layer.may_use.contains(&used.name.as_str()) {
         let may_use = match layer.may_use {
             [] => "none of our crates".to_owned(),
@@ -172,6 +179,14 @@ mod tests {
     #[test]
     fn agent_links_no_kubernetes_code() {
         assert_eq!(faults("hotbay-node", &[("kube", None)]).len(), 1);
+    }
+
+    #[test]
+    fn product_uses_the_virtual_machine_in_tests_alone() {
+        assert_eq!(faults("hotbay", &[("hotbay-guest", Some("dev"))]), Vec::<String>::new());
+        for kind in [None, Some("build")] {
+            assert_eq!(faults("hotbay", &[("hotbay-guest", kind)]).len(), 1);
+        }
     }
 
     #[test]

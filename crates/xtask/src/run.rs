@@ -102,39 +102,45 @@ impl Run {
         let first_row = self.rows.len();
         match plan {
             Plan::Steps(steps) => {
+                let mut steps = steps.into_iter();
+                // Without what a setup sees to, the steps after it would only fail.
+                while let Some(step) = steps.next()
+                    && self.step(tier, step, started + cap)
+                {}
                 for step in steps {
-                    self.step(tier, step, started + cap);
+                    let why = "not run: its setup failed".to_owned();
+                    self.add(tier, &step.name, Verdict::Skipped(why), Duration::ZERO);
                 }
                 self.tiers.push(TierTime { tier, took: started.elapsed(), cap });
             }
             Plan::NoCases(why) => self.note_not_run(tier, why),
-            Plan::Missing(missing) if self.must_run => {
-                let why = format!("NOT RUN: missing here: {}", missing.join("; "));
-                println!("!! {tier}: {why}");
-                self.add(tier, tier, Verdict::Failed(why), Duration::ZERO);
-            }
             Plan::Missing(missing) => {
-                self.note_not_run(tier, &format!("missing here: {}", missing.join("; ")));
+                self.note_cannot_run(tier, &format!("missing here: {}", missing.join("; ")));
             }
         }
         !self.rows[first_row..].iter().any(|row| matches!(row.verdict, Verdict::Failed(_)))
     }
 
-    fn step(&mut self, tier: &'static str, Step { name, work }: Step, deadline: Instant) {
+    /// Returns whether the steps after it can run.
+    fn step(&mut self, tier: &'static str, step: Step, deadline: Instant) -> bool {
+        let Step { name, work } = step;
         let started = Instant::now();
+        let is_setup = matches!(work, Work::Setup(_));
         let verdict = match work {
             Work::LeftOut(why) => {
                 println!("-- {tier} {name}: {why}, left out");
                 Verdict::Skipped(format!("{why}, left out"))
             }
-            Work::Child(_) if self.interrupted => {
+            Work::Setup(_) | Work::Child(_) if self.interrupted => {
                 Verdict::Skipped("not run: interrupted".to_owned())
             }
-            Work::Child(mut command) if started < deadline => {
+            Work::Setup(mut command) | Work::Child(mut command) if started < deadline => {
                 println!("-- {tier} {name}: {}", CommandLine(&command));
                 self.child(&mut command, deadline)
             }
-            Work::Child(_) => Verdict::Skipped("not run: the tier's time was up".to_owned()),
+            Work::Setup(_) | Work::Child(_) => {
+                Verdict::Skipped("not run: the tier's time was up".to_owned())
+            }
             // In process and quick, so it runs whatever happened before: it may tell what a killed step left behind.
             Work::Check(check) => {
                 println!("-- {tier} {name}");
@@ -145,12 +151,17 @@ impl Run {
             }
         };
         let took = started.elapsed();
+        if is_setup && let Verdict::Failed(why) = &verdict {
+            self.note_cannot_run(tier, &format!("its setup failed ({why}), and says why above"));
+            return false;
+        }
         match &verdict {
             Verdict::Passed => println!("   {tier} {name}: passed in {}", Human(took)),
             Verdict::Failed(why) => println!("   {tier} {name}: FAILED: {why}"),
             Verdict::Skipped(_) => {}
         }
         self.add(tier, &name, verdict, took);
+        true
     }
 
     fn child(&mut self, command: &mut Command, deadline: Instant) -> Verdict {
@@ -166,6 +177,16 @@ impl Run {
             }
             Err(error) => Verdict::Failed(format!("{error:#}")),
         }
+    }
+
+    /// A tier that this machine has not what it needs for: a failure only where the tier must run.
+    fn note_cannot_run(&mut self, tier: &'static str, why: &str) {
+        if !self.must_run {
+            return self.note_not_run(tier, why);
+        }
+        let why = format!("NOT RUN: {why}");
+        println!("!! {tier}: {why}");
+        self.add(tier, tier, Verdict::Failed(why), Duration::ZERO);
     }
 
     fn note_not_run(&mut self, tier: &'static str, why: &str) {
@@ -288,6 +309,24 @@ mod tests {
             let passed = run.tier("root", LONG, Plan::Missing(vec!["user id 0".to_owned()]));
             assert_eq!(passed, !must_run);
             assert_eq!(run.counts(), counts);
+        }
+    }
+
+    #[test]
+    fn steps_after_a_setup_that_failed_do_not_run() {
+        for (must_run, counts) in [(true, (0, 1, 1)), (false, (0, 0, 2))] {
+            let mut run = run_of(must_run);
+            let Step { name, work: Work::Child(command) } = child("setup", "exit 1") else {
+                panic!()
+            };
+            let steps = vec![Step { name, work: Work::Setup(command) }, child("next", "exit 0")];
+            assert_eq!(run.tier("guest", LONG, Plan::Steps(steps)), !must_run);
+            assert_eq!(run.counts(), counts);
+            assert!(
+                run.rows[0].to_string().contains("NOT RUN: its setup failed"),
+                "{}",
+                run.rows[0]
+            );
         }
     }
 

@@ -1,8 +1,8 @@
 //! The tiers, cheapest first, and the steps each is made of. Everything a tier runs is in this file; `run` runs it.
 //!
 //! A test chooses its tier by its name alone: an integration test `tests/root_*.rs` needs root and is declared with
-//! `required-features = ["root-tests"]`, so that a plain `cargo test` leaves it out; all others belong to `check`.
-//! Tidy sees to the declaration.
+//! `required-features = ["root-tests"]`, so that a plain `cargo test` leaves it out; `tests/guest_*.rs` boots a virtual
+//! machine and has `guest-tests`; all others belong to `check`. Tidy sees to the declaration.
 
 use std::env;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::leftovers::Leftovers;
-use crate::workspace::{ROOT_FEATURE, TestTarget, Workspace, cargo};
+use crate::workspace::{GUEST_FEATURE, ROOT_FEATURE, TestTarget, Workspace, cargo};
 use crate::{fuzz, layering, tidy};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub(crate) struct Step {
 }
 
 pub(crate) enum Work {
+    /// A program that sees to what the steps after it need. If it fails the tier could not run, which is not the same
+    /// as a test that failed: the steps after it are left out.
+    Setup(Command),
     /// A program, run in its own process group and killed when the tier's time is up.
     Child(Command),
     /// A quick check in this process.
@@ -72,7 +75,7 @@ impl Tier {
         match self {
             Self::Check => Ok(Plan::Steps(check_steps(workspace))),
             Self::Root => root_plan(workspace),
-            Self::Guest => Ok(Plan::NoCases("no cases exist yet that need a kernel of their own")),
+            Self::Guest => Ok(guest_plan(workspace)),
             Self::K8s => Ok(Plan::NoCases("no cases exist yet that need a Kubernetes cluster")),
             Self::Soak => soak_plan(workspace),
         }
@@ -97,7 +100,8 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
         steps.push(child("test", cargo_with(&["test", "--workspace"])));
     }
     // Cargo passes over a test whose feature is not enabled, without a word: each is asked for by name.
-    let with_feature = |test: &TestTarget| !test.needs_root() && !test.features.is_empty();
+    let with_feature =
+        |test: &TestTarget| !test.needs_root() && !test.needs_guest() && !test.features.is_empty();
     steps.extend(workspace.tests().filter(with_feature).map(|test| {
         let features = test.qualified_features().collect::<Vec<_>>().join(",");
         child(&format!("test {}", test.name), one_test(test.name, &features))
@@ -109,12 +113,14 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
     steps
 }
 
-/// Lints the tests that need root as well, though `check` does not run them.
+/// Lints the tests of other tiers as well, though `check` does not run them.
 fn clippy(workspace: &Workspace) -> Command {
     let mut command = cargo_with(&["clippy", "--workspace", "--all-targets"]);
-    let features = root_features(workspace);
-    if !features.is_empty() {
-        command.args(["--features", &features]);
+    for feature in [ROOT_FEATURE, GUEST_FEATURE] {
+        let features = enabled(workspace, feature);
+        if !features.is_empty() {
+            command.args(["--features", &features]);
+        }
     }
     command.args(["--", "-D", "warnings"]);
     command
@@ -122,10 +128,7 @@ fn clippy(workspace: &Workspace) -> Command {
 
 /// The tests on loop devices, and at the end the check that they cleaned up.
 fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let mut names: Vec<_> =
-        workspace.tests().filter(TestTarget::needs_root).map(|test| test.name).collect();
-    names.sort_unstable();
-    names.dedup();
+    let names = names(workspace, TestTarget::needs_root);
     if names.is_empty() {
         return Ok(Plan::NoCases("no cases exist yet that need root"));
     }
@@ -135,7 +138,7 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     }
     let before = Leftovers::now()?;
     println!("before: {before}");
-    let features = root_features(workspace);
+    let features = enabled(workspace, ROOT_FEATURE);
     let test = |name: &&str| {
         let mut command = one_test(name, &features);
         command.env("HOTBAY_ROOT_TESTS", "1");
@@ -144,6 +147,20 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let mut steps: Vec<_> = names.iter().map(test).collect();
     steps.push(check("leftovers", move || before.nothing_new()));
     Ok(Plan::Steps(steps))
+}
+
+/// The tests in a virtual machine, after what it is made of is there. They have no other harness than their own, which
+/// tells of every case.
+fn guest_plan(workspace: &Workspace) -> Plan {
+    let names = names(workspace, TestTarget::needs_guest);
+    if names.is_empty() {
+        return Plan::NoCases("no cases exist yet that need a kernel of their own");
+    }
+    let setup = Command::new(workspace.root.join("scripts/setup-guest"));
+    let features = enabled(workspace, GUEST_FEATURE);
+    let mut steps = vec![Step { name: "setup".to_owned(), work: Work::Setup(setup) }];
+    steps.extend(names.iter().map(|name| child(name, one_test(name, &features))));
+    Plan::Steps(steps)
 }
 
 /// Hours of what `check` does within bounds.
@@ -178,13 +195,20 @@ fn missing_for_root() -> Vec<String> {
     missing
 }
 
-/// Enables the tests that need root, in every crate that has some.
-fn root_features(workspace: &Workspace) -> String {
+/// The names of the tests that a tier runs.
+fn names<'a>(workspace: &'a Workspace, is_of_tier: fn(&TestTarget<'a>) -> bool) -> Vec<&'a str> {
+    let mut names: Vec<_> = workspace.tests().filter(is_of_tier).map(|test| test.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// What enables a feature in every crate that has tests which require it.
+fn enabled(workspace: &Workspace, feature: &str) -> String {
     let mut features: Vec<_> = workspace
         .tests()
-        .filter(TestTarget::needs_root)
         .flat_map(|test| test.qualified_features().collect::<Vec<_>>())
-        .filter(|feature| feature.ends_with(ROOT_FEATURE))
+        .filter(|qualified| qualified.ends_with(&format!("/{feature}")))
         .collect();
     features.sort();
     features.dedup();
@@ -240,6 +264,7 @@ fn cargo_with(args: &[&str]) -> Command {
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Setup(command) => f.debug_tuple("Setup").field(command).finish(),
             Self::Child(command) => f.debug_tuple("Child").field(command).finish(),
             Self::Check(_) => f.write_str("Check"),
             Self::LeftOut(why) => f.debug_tuple("LeftOut").field(why).finish(),
@@ -281,12 +306,17 @@ mod tests {
     }
 
     #[test]
-    fn check_lints_root_tests_and_does_not_run_them() {
-        let workspace = workspace(&target("root_hang", r#""root-tests""#));
+    fn check_lints_tests_of_other_tiers_and_does_not_run_them() {
+        let tests =
+            [target("root_hang", r#""root-tests""#), target("guest_drives", r#""guest-tests""#)];
+        let workspace = workspace(&tests.join(","));
         let steps = check_steps(&workspace);
         let clippy = command_of(&steps, "clippy");
         assert!(has_args(clippy, &["--features", "hotbay-host/root-tests"]), "{clippy:?}");
-        assert!(!steps.iter().any(|step| step.name.contains("root_hang")));
+        assert!(has_args(clippy, &["--features", "hotbay-host/guest-tests"]), "{clippy:?}");
+        let of_others =
+            |step: &Step| ["root_", "guest_"].iter().any(|name| step.name.contains(name));
+        assert!(!steps.iter().any(of_others), "{steps:?}");
     }
 
     #[test]
@@ -316,6 +346,17 @@ mod tests {
             }
             Plan::NoCases(why) => panic!("{why}"),
         }
+    }
+
+    #[test]
+    fn guest_sets_up_first_and_runs_each_case() {
+        let plan = guest_plan(&workspace(&target("guest_drives", r#""guest-tests""#)));
+        let Plan::Steps(steps) = plan else { panic!("{plan:?}") };
+        assert!(matches!(steps[0].work, Work::Setup(_)), "{steps:?}");
+        let test = command_of(&steps, "guest_drives");
+        assert!(has_args(test, &["--features", "hotbay-host/guest-tests"]), "{test:?}");
+        let plan = guest_plan(&workspace(&target("root_hang", r#""root-tests""#)));
+        assert!(matches!(plan, Plan::NoCases(_)), "{plan:?}");
     }
 
     #[test]

@@ -13,6 +13,8 @@ use serde::Deserialize;
 
 /// The feature that keeps a test out of `cargo test --workspace`: its tests need root.
 pub(crate) const ROOT_FEATURE: &str = "root-tests";
+/// The same for tests that boot a virtual machine.
+pub(crate) const GUEST_FEATURE: &str = "guest-tests";
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
@@ -89,6 +91,11 @@ impl TestTarget<'_> {
     /// Whether only the `root` tier runs it. Tidy sees to it that name and feature agree.
     pub(crate) fn needs_root(&self) -> bool {
         self.name.starts_with("root_")
+    }
+
+    /// Whether only the `guest` tier runs it.
+    pub(crate) fn needs_guest(&self) -> bool {
+        self.name.starts_with("guest_")
     }
 
     /// The features as cargo takes them when the whole workspace is selected: `package/feature`.

@@ -68,6 +68,9 @@ pub enum Event {
     },
     /// The pause after an obstacle is over.
     Retry(DriveId),
+    /// What the descriptor of an open drive leads to is gone from the machine. The drive may come back; the descriptor
+    /// does not.
+    Gone(DriveId),
 }
 
 /// What the shell does for the agent.
@@ -331,6 +334,7 @@ impl Agent {
                 }
                 self.advance(drive, &mut effects);
             }
+            Event::Gone(drive) => self.gone(drive, &mut effects),
         }
         effects
     }

@@ -64,6 +64,17 @@ impl Agent {
         }
     }
 
+    /// Closes a drive whose descriptor leads nowhere any more, so that it is opened anew when it is there again. A step
+    /// that is under way ends first: whoever found the device gone finds it so again.
+    pub(super) fn gone(&mut self, drive: DriveId, effects: &mut Vec<Effect>) {
+        let Some((_, generation)) = self.wanted(drive) else { return };
+        let Some(local) = self.drives.get_mut(&drive) else { return };
+        if matches!(local.actual, Actual::Open { .. }) {
+            local.actual = Actual::Closing;
+            effects.push(Effect::Detach { drive, generation });
+        }
+    }
+
     /// A step failed. If it still is what is wanted, it is tried again after a pause; else the next step is taken.
     pub(super) fn try_again_later(
         &mut self,

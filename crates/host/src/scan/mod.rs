@@ -113,6 +113,15 @@ pub fn check_pattern(text: &str) -> Result<(), PatternError> {
     glob::Pattern::parse(text).map(drop)
 }
 
+/// Whether a drive that is held open is gone from the machine. While anyone has it open its number is given to no other
+/// device, so that a number which the machine does not have means this drive. A plain file does not go like that.
+pub fn is_gone(id: KernelId) -> bool {
+    match id {
+        KernelId::Block(number) => Sysfs::of_machine().lacks(number),
+        KernelId::File { .. } => false,
+    }
+}
+
 /// What is at one path now, as [`list`] would show it; `None` if it cannot be a drive.
 pub(crate) fn candidate_at(path: &Path) -> Result<Option<Candidate>, ScanError> {
     Ok(Machine::read(Sysfs::of_machine())?.at_path(path))

@@ -55,6 +55,14 @@ impl Sysfs {
         Some((name, link.join("partition").exists()))
     }
 
+    /// Whether the machine has no device of that number. A sysfs that cannot be read says nothing about devices.
+    pub(crate) fn lacks(&self, number: DeviceNumber) -> bool {
+        let numbers = self.root.join("dev/block");
+        let absent = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+        let entry = std::fs::symlink_metadata(numbers.join(number.to_string()));
+        entry.is_err_and(absent) && numbers.is_dir()
+    }
+
     pub(crate) fn disk(&self, name: &str) -> Disk {
         Disk { name: name.to_owned(), directory: self.root.join("block").join(name) }
     }
@@ -271,6 +279,19 @@ mod tests {
         fn sysfs(&self) -> Sysfs {
             Sysfs::at(self.0.path())
         }
+    }
+
+    #[test]
+    fn only_a_sysfs_that_can_be_read_lacks_a_device() {
+        let tree = Tree::new(&[]);
+        let (there, gone) =
+            (DeviceNumber { major: 8, minor: 16 }, DeviceNumber { major: 8, minor: 32 });
+        assert!(!tree.sysfs().lacks(gone), "there is no sysfs");
+        let numbers = tree.0.path().join("dev/block");
+        std::fs::create_dir_all(&numbers).unwrap();
+        std::os::unix::fs::symlink("../../devices/sdb", numbers.join("8:16")).unwrap();
+        assert!(!tree.sysfs().lacks(there));
+        assert!(tree.sysfs().lacks(gone));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The rules for one crate: what its Cargo.toml must say, and how its tests that need root are declared.
+//! The rules for one crate: what its Cargo.toml must say, and how its tests that need root or a virtual machine are
+//! declared.
 //!
 //! Pure: what cargo and the file say goes in, findings come out.
 
@@ -7,7 +8,7 @@ use std::path::Path;
 
 use super::Finding;
 use crate::layering;
-use crate::workspace::{Package, ROOT_FEATURE};
+use crate::workspace::{GUEST_FEATURE, Package, ROOT_FEATURE};
 
 /// Makes the compiler name every match in core that a new variant would slip through.
 const NO_WILDCARDS: &str = "#![warn(clippy::wildcard_enum_match_arm)]";
@@ -32,7 +33,21 @@ pub(super) fn package_findings(
         let rule = format!("{} has no place in the table of layering.rs", package.name);
         findings.push(Finding::of_file(&path, rule));
     }
-    findings.extend(root_test_findings(package, root, &format!("{folder}/tests/root_"), files));
+    let tests = format!("{folder}/tests/");
+    for (prefix, feature) in [("root_", ROOT_FEATURE), ("guest_", GUEST_FEATURE)] {
+        let files = files.iter().filter(|path| {
+            path.strip_prefix(&tests).is_some_and(|name| is_test_named(name, prefix))
+        });
+        let undeclared =
+            files.filter(|path| !is_declared(package, &root.join(path), prefix, feature));
+        findings.extend(undeclared.map(|path| {
+            let rule = format!(
+                "declare it in Cargo.toml: a [[test]] with its name and required-features = \
+                 [\"{feature}\"]"
+            );
+            Finding::of_file(path, rule)
+        }));
+    }
     findings
 }
 
@@ -48,36 +63,20 @@ fn has_workspace_lints(manifest: &str) -> bool {
     lines.find(|line| !line.is_empty()) == Some("workspace = true")
 }
 
-/// A test that needs root and is not declared so would run, and fail, in a plain `cargo test`.
-fn root_test_findings(
-    package: &Package,
-    root: &Path,
-    prefix: &str,
-    files: &BTreeSet<String>,
-) -> Vec<Finding> {
-    let is_root_test = |path: &&String| {
-        path.strip_prefix(prefix).is_some_and(|name| name.ends_with(".rs") && !name.contains('/'))
-    };
-    let is_declared = |path: &str| {
-        package.targets.iter().any(|target| {
-            target.is_test()
-                && target.src_path == root.join(path)
-                && target.name.starts_with("root_")
-                && target.required_features.iter().any(|feature| feature == ROOT_FEATURE)
-        })
-    };
-    files
-        .iter()
-        .filter(is_root_test)
-        .filter(|path| !is_declared(path))
-        .map(|path| {
-            let rule = format!(
-                "declare it in Cargo.toml: a [[test]] with its name and required-features = \
-                 [\"{ROOT_FEATURE}\"]"
-            );
-            Finding::of_file(path, rule)
-        })
-        .collect()
+/// Whether cargo takes a file of the folder `tests` for a test of its own, and its name begins with `prefix`.
+fn is_test_named(name: &str, prefix: &str) -> bool {
+    let stem = name.strip_suffix("/main.rs").or_else(|| name.strip_suffix(".rs"));
+    stem.is_some_and(|stem| stem.starts_with(prefix) && !stem.contains('/'))
+}
+
+/// A test that needs root or a virtual machine and is not declared so would run, and fail, in a plain `cargo test`.
+fn is_declared(package: &Package, source: &Path, prefix: &str, feature: &str) -> bool {
+    package.targets.iter().any(|target| {
+        target.is_test()
+            && target.src_path == source
+            && target.name.starts_with(prefix)
+            && target.required_features.iter().any(|required| required == feature)
+    })
 }
 
 #[cfg(test)]
@@ -96,13 +95,17 @@ mod tests {
         }
     }
 
-    fn root_test(features: &[&str]) -> Target {
+    fn target(name: &str, file: &str, features: &[&str]) -> Target {
         Target {
-            name: "root_hang".to_owned(),
+            name: name.to_owned(),
             kind: vec!["test".to_owned()],
-            src_path: "/src/crates/host/tests/root_hang.rs".into(),
+            src_path: format!("/src/crates/host/tests/{file}").into(),
             required_features: features.iter().map(|feature| (*feature).to_owned()).collect(),
         }
+    }
+
+    fn root_test(features: &[&str]) -> Target {
+        target("root_hang", "root_hang.rs", features)
     }
 
     fn findings(package: &Package, manifest: &str, files: &[&str]) -> Vec<String> {
@@ -139,6 +142,16 @@ mod tests {
             assert_eq!(findings.len(), 1, "{findings:?}");
             assert!(findings[0].contains("declare it"), "{findings:?}");
         }
+    }
+
+    #[test]
+    fn test_in_a_virtual_machine_is_declared_also_as_a_folder() {
+        let files = ["crates/host/tests/guest_drives/main.rs"];
+        let declared = |features| {
+            package("hotbay-host", vec![target("guest_drives", "guest_drives/main.rs", features)])
+        };
+        assert_eq!(findings(&declared(&[GUEST_FEATURE]), GOOD, &files), Vec::<String>::new());
+        assert_eq!(findings(&declared(&[ROOT_FEATURE]), GOOD, &files).len(), 1);
     }
 
     #[test]

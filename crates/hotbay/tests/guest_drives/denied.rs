@@ -1,0 +1,90 @@
+//! What is on a drive, or holds it, keeps it from being added; and nothing is ever written to it.
+
+use std::process::Command;
+
+use hotbay_guest::{Bus, Drive};
+use serde_json::Value;
+
+use crate::lab::{Lab, SIZE, id, path, virtio};
+
+fn reasons(drive: &Value) -> Vec<String> {
+    let denied = drive["status"]["denied"].as_array().unwrap().iter();
+    denied.map(|denied| denied["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+fn with_reason(lab: &mut Lab, serial: &str, reason: &str) {
+    lab.until(serial, &format!("denied as {reason}"), |drive| {
+        reasons(drive).iter().any(|found| found == reason)
+    });
+    let refused = lab.run(&format!("hotbay drive add {serial} --wait"));
+    assert_eq!(refused.code, 5, "{refused:?}");
+    let drive = &lab.with_serial(serial)[0];
+    assert_eq!(drive["spec"]["inOperation"], false, "{drive:#}");
+}
+
+fn make(program: &mut Command) {
+    let output = program.output().unwrap();
+    assert!(output.status.success(), "{program:?}: {output:?}");
+}
+
+pub(crate) fn what_is_on_a_drive_is_left_as_it_is(lab: &mut Lab) {
+    let filesystem = virtio("FILESYSTEM", 7);
+    let bus = Bus::Scsi { wwn: None, rotation_rate: 1 };
+    let table = Drive::new("table", bus, "TABLE", SIZE);
+    make(Command::new("mkfs.ext4").arg("-q").arg(lab.machine.image(&filesystem).unwrap()));
+    let image = lab.machine.image(&table).unwrap();
+    let script = format!("echo ,16M | sfdisk -q -X dos '{}'", image.display());
+    make(Command::new("sh").args(["-c", &script]));
+    let drives = [(&filesystem, "Filesystem"), (&table, "Partitioned")];
+    let before = drives.map(|(drive, _)| lab.first_mib(drive));
+    for (drive, reason) in drives {
+        lab.guest.plug(drive).unwrap();
+        with_reason(lab, &drive.serial, reason);
+    }
+    assert_eq!(lab.with_serial("TABLE")[0]["status"]["media"], "SSD");
+    // The drive below /var/lib is in use by the guest itself.
+    with_reason(lab, "guest-state", "Mounted");
+    lab.ok("sync");
+    for ((drive, _), before) in drives.iter().zip(before) {
+        assert!(lab.first_mib(drive) == before, "{} was written to", drive.serial);
+        lab.guest.unplug(drive).unwrap();
+    }
+}
+
+pub(crate) fn a_member_of_a_software_raid_is_held(lab: &mut Lab) {
+    let member = virtio("RAID", 8);
+    lab.guest.plug(&member).unwrap();
+    let path = path(&lab.until_present("RAID"));
+    lab.ok("modprobe raid1");
+    let create = "mdadm --create /dev/md0 --run --force --level=1 --raid-devices=1 --metadata=1.2";
+    lab.ok(&format!("{create} {path}"));
+    lab.ok("sync");
+    let before = lab.first_mib(&member);
+    with_reason(lab, "RAID", "Held");
+    assert!(lab.first_mib(&member) == before, "the member was written to");
+    lab.ok("mdadm --stop /dev/md0");
+    // It is no longer held, and still somebody's.
+    lab.until("RAID", "not held", |drive| reasons(drive) == ["Filesystem"]);
+    lab.guest.unplug(&member).unwrap();
+}
+
+pub(crate) fn two_drives_with_one_serial_number_are_not_confused(lab: &mut Lab) {
+    let first = virtio("TWIN", 9);
+    let second = Drive { id: "twin-2".to_owned(), bus: Bus::Virtio { slot: 10 }, ..first.clone() };
+    lab.guest.plug(&first).unwrap();
+    let known = lab.until_present("TWIN");
+    lab.add(&["TWIN"]);
+    lab.guest.plug(&second).unwrap();
+    lab.wait_until("somebody says that two drives look like one", |guest| {
+        guest.run("hotbay events").unwrap().stdout.contains("IdentityConflict")
+    });
+    let after =
+        lab.until("TWIN", "one drive, where it was", |drive| drive["status"]["present"] == true);
+    assert_eq!(id(&after), id(&known));
+    assert_eq!(path(&after), path(&known));
+    lab.remove(&["TWIN"]);
+    assert!(lab.first_mib(&second).iter().all(|byte| *byte == 0), "the second was written to");
+    lab.guest.unplug(&second).unwrap();
+    lab.guest.unplug(&first).unwrap();
+    lab.until_missing("TWIN");
+}

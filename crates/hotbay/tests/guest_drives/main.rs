@@ -1,0 +1,56 @@
+//! Hotbay on a machine with real kinds of drives: registry and agent run in a QEMU guest, drives come, go and change
+//! places, and what the registry holds is compared with what was done.
+//!
+//! Run by `cargo xtask guest`. Every case brings its own drives or leaves the shared ones as it found them; the last
+//! one cuts the power.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
+
+mod denied;
+mod lab;
+mod operation;
+mod plug;
+mod power;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hotbay_guest::{Machine, cases};
+use lab::Lab;
+
+const CASES: &[cases::Case<Lab>] = &[
+    ("drives of every kind are found", operation::drives_of_every_kind_are_found),
+    ("drives go into operation and out", operation::drives_go_into_operation_and_out),
+    (
+        "a killed agent comes back with its drives",
+        operation::a_killed_agent_comes_back_with_its_drives,
+    ),
+    ("a hot-added drive is found", plug::a_hot_added_drive_is_found_and_can_be_added),
+    (
+        "a drive pulled in operation",
+        plug::a_drive_pulled_in_operation_is_missing_and_can_be_removed,
+    ),
+    ("a drive pulled and put back", plug::a_drive_put_back_is_in_operation_again),
+    ("another drive in the same slot", plug::another_drive_in_the_same_slot_is_another_drive),
+    ("what is on a drive is left as it is", denied::what_is_on_a_drive_is_left_as_it_is),
+    ("a member of a software RAID is held", denied::a_member_of_a_software_raid_is_held),
+    (
+        "two drives with one serial number",
+        denied::two_drives_with_one_serial_number_are_not_confused,
+    ),
+    ("a power cut", power::drives_come_back_after_a_power_cut_under_other_names),
+];
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    let machine = Arc::new(Machine::build(Path::new(env!("CARGO_BIN_EXE_hotbay"))).unwrap());
+    let booted = std::panic::catch_unwind(|| Lab::boot(&machine, &lab::cold()));
+    let Ok(mut lab) = booted else {
+        println!("---- console of the guest ----\n{}", cases::since(&machine.console(), 0));
+        return ExitCode::FAILURE;
+    };
+    println!("booted in {:.1} s", started.elapsed().as_secs_f64());
+    cases::run(&mut lab, &machine.console(), CASES)
+}

@@ -1,0 +1,70 @@
+//! Drives are found, go into operation and out again, and survive the agent's death.
+
+use serde_json::json;
+
+use crate::lab::{Lab, SIZE, agents, descriptors, generation, id, path};
+
+pub(crate) fn drives_of_every_kind_are_found(lab: &mut Lab) {
+    let expected = [
+        ("COLD-NVME", "/dev/nvme0n1", json!("QEMU NVMe Ctrl"), json!(null), "NVMe"),
+        ("COLD-SCSI", "/dev/sda", json!("QEMU HARDDISK"), json!("5000c500a1b2c3d4"), "HDD"),
+        // A virtio drive has no model, and says that it turns.
+        ("COLD-VIRTIO", "/dev/vda", json!(null), json!(null), "HDD"),
+    ];
+    for (serial, path, model, wwn, media) in expected {
+        let drive = lab.until_present(serial);
+        let status = &drive["status"];
+        assert_eq!(status["path"], path, "{drive:#}");
+        assert_eq!(status["model"], model, "{drive:#}");
+        assert_eq!(status["wwn"], wwn, "{drive:#}");
+        assert_eq!(status["media"], media, "{drive:#}");
+        assert_eq!(status["sizeBytes"], SIZE, "{drive:#}");
+        assert_eq!(status["deviceKind"], "Block", "{drive:#}");
+        assert_eq!(status["state"], "UnknownDevice", "{drive:#}");
+    }
+}
+
+pub(crate) fn drives_go_into_operation_and_out(lab: &mut Lab) {
+    let serials = ["COLD-NVME", "COLD-SCSI", "COLD-VIRTIO"];
+    for serial in serials {
+        lab.until_present(serial);
+    }
+    lab.add(&serials);
+    let agent = lab.agent();
+    for serial in serials {
+        let path = path(&lab.with_serial(serial)[0]);
+        let open = descriptors(&mut lab.guest, &path, Some(agent));
+        assert_eq!(open, 1, "the agent has {path} open");
+        let table = lab.ok(&format!("blkid -p -o export {path}; sfdisk -d {path}"));
+        assert!(table.contains("PTTYPE=gpt"), "{table}");
+        assert!(table.contains("name=\"hotbay\""), "{table}");
+    }
+    lab.remove(&serials);
+    for serial in serials {
+        let path = path(&lab.with_serial(serial)[0]);
+        assert_eq!(descriptors(&mut lab.guest, &path, None), 0, "nobody has {path} open");
+    }
+}
+
+pub(crate) fn a_killed_agent_comes_back_with_its_drives(lab: &mut Lab) {
+    let serials = ["COLD-NVME", "COLD-SCSI"];
+    lab.add(&serials);
+    let before: Vec<_> = serials.map(|serial| lab.with_serial(serial)[0].clone()).into();
+    let killed = lab.agent();
+    lab.ok(&format!("kill -9 {killed}"));
+    let paths: Vec<_> = before.iter().map(path).collect();
+    lab.wait_until("another agent runs, and has the drives open", |guest| {
+        let [agent] = agents(guest)[..] else { return false };
+        agent != killed && paths.iter().all(|path| descriptors(guest, path, Some(agent)) == 1)
+    });
+    lab.wait_ready();
+    for (serial, before) in serials.iter().zip(&before) {
+        let after =
+            lab.until(serial, "in operation", |drive| drive["status"]["state"] == "AttachedDevice");
+        assert_eq!(
+            (id(&after), generation(&after), path(&after)),
+            (id(before), generation(before), path(before))
+        );
+    }
+    lab.remove(&serials);
+}
