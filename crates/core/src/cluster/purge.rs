@@ -87,8 +87,9 @@ impl Cluster {
         self.change_drive(id, effects, |record| {
             record.node = to;
             record.take_over = purged;
-            // What its old machine did not prove, the new one has to: it may be the same, come without its past.
-            if matches!(record.state, State::Attaching | State::Attached) {
+            // The new machine has to prove it closed: it may be the old one, come without its past, or have had the
+            // drive before and open it by its own record.
+            if record.state != State::Unknown {
                 record.state = State::Closing;
             }
         });

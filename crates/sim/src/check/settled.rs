@@ -68,6 +68,13 @@ impl World {
         }
     }
 
+    /// Whether the label has another node's name and was not released there: only a person may have it taken over.
+    fn held_elsewhere(&self, machine: usize, drive: &Drive) -> bool {
+        let disk = self.disk_with(machine, &drive.record.observed.evidence);
+        let label = disk.and_then(|disk| self.disks[disk].label);
+        label.is_some_and(|label| label.in_operation && label.node != drive.record.node)
+    }
+
     /// Whether what the registry says a drive waits for is true now.
     fn justified(&self, machine: usize, drive: &Drive, reason: &Reason) -> bool {
         let evidence = &drive.record.observed.evidence;
@@ -76,9 +83,10 @@ impl World {
                 self.disk_with(machine, evidence).is_none()
             }
             // Two registries give one drive two ids; the label keeps one of them.
-            Reason::Obstacle(Obstacle::NotOurs { .. }) | Reason::Refused(_) => {
-                self.scenario.forked()
+            Reason::Obstacle(Obstacle::NotOurs { .. }) => {
+                self.scenario.forked() || self.held_elsewhere(machine, drive)
             }
+            Reason::Refused(_) => self.scenario.forked(),
             Reason::RegistryRewound => self.scenario.forked(),
             // Until a person says that the host is back nothing of it is opened.
             Reason::Purged => {
