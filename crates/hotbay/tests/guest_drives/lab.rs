@@ -163,7 +163,7 @@ pub(crate) fn agents(guest: &mut Guest) -> Vec<u32> {
 const LIST_AGENTS: &str = r#"
 for process in /proc/[0-9]*; do
     case "$(tr '\0' ' ' <$process/cmdline)" in
-    'hotbay node --join '*) echo "${process#/proc/}" ;;
+    'hotbay node '*) echo "${process#/proc/}" ;;
     esac
 done"#;
 
