@@ -5,7 +5,7 @@ use std::process::Command;
 use hotbay_guest::{Bus, Drive};
 use serde_json::Value;
 
-use crate::lab::{Lab, SIZE, id, path, virtio};
+use crate::lab::{Lab, SIZE, path, virtio};
 
 fn reasons(drive: &Value) -> Vec<String> {
     let denied = drive["status"]["denied"].as_array().unwrap().iter();
@@ -78,11 +78,13 @@ pub(crate) fn two_drives_with_one_serial_number_are_not_confused(lab: &mut Lab) 
     lab.wait_until("somebody says that two drives look like one", |guest| {
         guest.run("hotbay events").unwrap().stdout.contains("IdentityConflict")
     });
-    let after =
-        lab.until("TWIN", "one drive, where it was", |drive| drive["status"]["present"] == true);
-    assert_eq!(id(&after), id(&known));
-    assert_eq!(path(&after), path(&known));
-    lab.remove(&["TWIN"]);
+    let is_known = |drive: &Value| drive["metadata"]["uid"] == known["metadata"]["uid"];
+    let (own, others): (Vec<_>, Vec<_>) = lab.with_serial("TWIN").into_iter().partition(is_known);
+    assert_eq!(own.iter().map(path).collect::<Vec<_>>(), [path(&known)], "it is where it was");
+    let [other] = &others[..] else { panic!("{others:#?}") };
+    assert!(reasons(other).contains(&"IdentityConflict".to_owned()), "{other:#}");
+    let name = known["metadata"]["name"].as_str().unwrap();
+    lab.ok(&format!("hotbay drive remove {name} --wait"));
     assert!(lab.first_mib(&second).iter().all(|byte| *byte == 0), "the second was written to");
     lab.guest.unplug(&second).unwrap();
     lab.guest.unplug(&first).unwrap();
