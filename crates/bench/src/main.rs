@@ -18,13 +18,14 @@ fn main() -> anyhow::Result<ExitCode> {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["registry"] => registry::run()?,
         // One part of it alone, for whoever works on that.
+        ["registry", "place"] => registry::in_memory(false)?,
         ["registry", "durable"] => durable::run(false)?,
         ["registry", "connections"] => connections::run()?,
         // The memory of a registry is measured in a process of its own.
         ["registry-memory"] => registry::print_memory()?,
         [instructions::COUNTED, ..] => instructions::run_counted(&arguments[1..])?,
         _ => {
-            eprintln!("usage: hotbay-bench registry [durable|connections]");
+            eprintln!("usage: hotbay-bench registry [place|durable|connections]");
             return Ok(ExitCode::from(2));
         }
     }

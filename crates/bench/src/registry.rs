@@ -27,7 +27,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// Places a volume on a drive and frees it, at every size, interleaved.
-fn in_memory(count_instructions: bool) -> anyhow::Result<()> {
+pub(crate) fn in_memory(count_instructions: bool) -> anyhow::Result<()> {
     println!(
         "Place a volume on a drive and free it, in memory ({DRIVES_PER_NODE} drives a node, median of {ROUNDS}):\n"
     );

@@ -36,6 +36,20 @@ async fn callers_that_come_together_share_their_syncs() {
     assert!(commits * 4 <= actions, "{commits} syncs for {actions} actions");
 }
 
+/// The next batch waits for callers that were just answered; one whose neighbours have gone is answered all the same.
+#[tokio::test]
+async fn who_is_left_alone_is_answered() {
+    let rig = Rig::new();
+    let _agent = Agent::join(&rig, 1, 4, 64).await;
+    let together =
+        async { tokio::join!(rig.act(add("n1-0")), rig.act(add("n1-1")), rig.act(add("n1-2"))) };
+    let (one, two, three) = in_time("three callers", together).await;
+    for outcome in [one, two, three] {
+        assert_code(outcome, Code::Ok);
+    }
+    assert_code(in_time("the one that is left", rig.act(add("n1-3"))).await, Code::Ok);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_thousand_callers_are_all_answered() {
     let rig = Arc::new(Rig::new());
