@@ -81,6 +81,7 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             volumes: record.volumes.iter().map(ToString::to_string).collect(),
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
+            denied: cluster.denied(record.id).map(reason).collect(),
             ..of_device(observed)
         },
     }

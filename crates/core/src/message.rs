@@ -69,6 +69,8 @@ impl std::fmt::Display for AnswerResult {
 pub enum Obstacle {
     /// The device is not on the machine.
     DeviceMissing,
+    /// Several devices have the drive's evidence, and none or several its label.
+    LooksAlike { paths: Vec<String> },
     /// The device cannot be opened, or its label not be read or written.
     AttachFailed { error: String },
     /// The label or the device says that it is not ours to take.
@@ -87,6 +89,11 @@ impl std::fmt::Display for Obstacle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::DeviceMissing => f.write_str("the drive is not on the machine"),
+            Self::LooksAlike { paths } => write!(
+                f,
+                "{} cannot be told apart, and one of them is it; take the others out",
+                paths.join(" and ")
+            ),
             Self::AttachFailed { error } => write!(f, "it cannot be attached: {error}"),
             Self::NotOurs { why } => write!(f, "it is not taken: {why}"),
             Self::Blocked { by } => write!(f, "still in use by {}", by.join(", ")),

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
-use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity};
+use hotbay_core::agent::{
+    Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity, Located,
+};
 use hotbay_core::device::{DeviceKind, Observed};
-use hotbay_core::evidence::{Comparison, Evidence};
+use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::{Generation, Goal, OrderId};
@@ -23,6 +25,7 @@ use tokio::time::Instant;
 use crate::dial::RegistryAt;
 use crate::drives::{Drives, StepEnd, Where};
 use crate::inventory::{Found, Inventory, Place};
+use crate::labels::after_look;
 use crate::link::{self, News};
 use crate::state_dir::{StateDir, StateDirError};
 
@@ -103,6 +106,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     };
     let mut inventory = Inventory::new(workers, config.places.clone());
     let Found { devices, hanging } = inventory.look(ours, &left_alone).await;
+    let devices: Vec<_> = devices.into_iter().map(|looked| looked.observed).collect();
     let (agent, effects) =
         Agent::start(Rules::default(), config.incarnation, found, devices.clone(), config.at_start);
     let mut shell = Shell {
@@ -187,8 +191,7 @@ impl Shell {
                 Some(end) = ended.recv() => self.step_ended(end),
                 Some(news) = news.recv() => self.heard(news),
                 Some((back, found)) = looked.recv() => {
-                    inventory = Some(back);
-                    self.looked(found);
+                    inventory = Some(self.looked(back, found));
                 }
                 _ = look.tick() => {
                     self.give_up_a_silent_registry();
@@ -289,20 +292,13 @@ impl Shell {
         self.perform(effects);
     }
 
-    fn looked(&mut self, found: Found) {
+    fn looked(&mut self, mut inventory: Inventory, found: Found) -> Inventory {
         let Found { devices, hanging } = found;
         self.hanging = hanging;
-        // The agent has written labels since; what it knows of them is newer than what was seen.
-        let known = self.devices();
-        let label_of = |device: &Observed| {
-            let same =
-                |other: &&Observed| other.evidence.compare(&device.evidence) == Comparison::Same;
-            known.iter().find(same).and_then(|other| other.label).or(device.label)
-        };
-        let devices: Vec<_> = devices
-            .into_iter()
-            .map(|device| Observed { label: label_of(&device), ..device })
-            .collect();
+        let (devices, doubtful) = after_look(self.agent.devices(), &devices);
+        for path in doubtful {
+            inventory.doubt(&path);
+        }
         let without_label = |devices: &[Observed]| -> Vec<_> {
             devices.iter().map(|device| Observed { label: None, ..device.clone() }).collect()
         };
@@ -319,6 +315,7 @@ impl Shell {
             self.tell(FromAgent::Report { number: self.reports, devices: devices.clone() });
             self.reported = devices;
         }
+        inventory
     }
 
     fn devices(&self) -> Vec<Observed> {
@@ -399,17 +396,21 @@ impl Shell {
     }
 
     /// Proves that a closed drive is closed. One that is not on the machine has nothing left to close, but a device
-    /// that hangs may be it: then nothing is proved.
+    /// that hangs may be it, and so may each of several that look alike: then nothing is proved.
     fn prove(&self, drive: DriveId, generation: Generation) {
-        let at = self.place_of(drive);
-        match self.hanging.first() {
-            Some(path) if at.is_nowhere() => {
-                let why = format!("{path} does not answer, and may be it");
-                self.drives.not_proved(drive, Obstacle::CannotProve { why });
+        let at = self.agent.locate(drive);
+        let doubt = match (&at, self.hanging.first()) {
+            (Located::Nowhere, Some(path)) => {
+                Some(format!("{path} does not answer, and may be it"))
             }
-            Some(_) | None => {
+            (Located::OneOf(_), _) => at.found().err().map(|obstacle| obstacle.to_string()),
+            (Located::Nowhere | Located::At(_), _) => None,
+        };
+        match doubt {
+            Some(why) => self.drives.not_proved(drive, Obstacle::CannotProve { why }),
+            None => {
                 let identity = self.identity().expect("an order names the cluster");
-                self.drives.prove(drive, at, identity, generation);
+                self.drives.prove(drive, self.place_of(drive), identity, generation);
             }
         }
     }
@@ -417,11 +418,7 @@ impl Shell {
     /// Where a drive is. One that is not on the machine is nowhere, and its evidence says what it was.
     fn place_of(&self, drive: DriveId) -> Where {
         let memory = self.agent.record().drives.get(&drive);
-        let fits = |device: &&Observed| match memory {
-            Some(memory) => device.evidence.compare(&memory.evidence) == Comparison::Same,
-            None => device.label.is_some_and(|label| label.drive == drive),
-        };
-        match self.agent.devices().iter().find(fits) {
+        match self.agent.locate(drive).device() {
             Some(device) => Where {
                 path: device.path.clone(),
                 kind: device.kind,

@@ -45,13 +45,6 @@ pub(crate) struct Where {
     pub(crate) evidence: Evidence,
 }
 
-impl Where {
-    /// The drive is not on the machine, as far as is known.
-    pub(crate) fn is_nowhere(&self) -> bool {
-        self.path.is_empty()
-    }
-}
-
 /// The open drives.
 #[derive(Debug)]
 pub(crate) struct Drives {

@@ -12,6 +12,8 @@ use hotbay_host::scan::{self, Candidate, Selection};
 use hotbay_host::worker::{Done, Request, Response, Running, Workers};
 use tokio::task::JoinSet;
 
+use crate::labels::{How, Looked};
+
 /// How long a device may take to be looked at before the rest of the machine goes on without it.
 const LOOK_LIMIT: Duration = Duration::from_secs(3);
 
@@ -52,7 +54,7 @@ pub(crate) struct Inventory {
 /// What a look at the machine came to.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    pub(crate) devices: Vec<Observed>,
+    pub(crate) devices: Vec<Looked>,
     /// The paths of devices that hang before they could be told from others. Each may be a drive that is known: it must
     /// be taken neither for a new one nor for gone.
     pub(crate) hanging: Vec<String>,
@@ -62,6 +64,8 @@ pub(crate) struct Found {
 struct Seen {
     candidate: Candidate,
     observed: Observed,
+    how: How,
+    was_left_alone: bool,
     /// A child that hangs on the device. Until it ends the device is not looked at again.
     unfinished: Option<Running>,
 }
@@ -92,7 +96,7 @@ impl Inventory {
         self.seen.retain(|path, _| found.contains_key(path));
         let mut looks = JoinSet::new();
         for (path, (bay, candidate)) in found {
-            if self.seen.get_mut(&path).is_some_and(|seen| seen.stays(&candidate)) {
+            if self.seen.get_mut(&path).is_some_and(|seen| seen.stays(&candidate, left_alone)) {
                 continue;
             }
             let workers = self.workers.clone();
@@ -106,6 +110,11 @@ impl Inventory {
         self.found()
     }
 
+    /// Has a device read again at the next look.
+    pub(crate) fn doubt(&mut self, path: &str) {
+        self.seen.remove(path);
+    }
+
     /// The devices as they were last seen.
     pub(crate) fn found(&self) -> Found {
         let (hanging, known): (Vec<_>, Vec<_>) = self
@@ -113,7 +122,7 @@ impl Inventory {
             .values()
             .partition(|seen| seen.unfinished.is_some() && seen.observed.evidence.is_empty());
         Found {
-            devices: known.into_iter().map(|seen| seen.observed.clone()).collect(),
+            devices: known.into_iter().map(Seen::looked).collect(),
             hanging: hanging.into_iter().map(|seen| seen.candidate.path.clone()).collect(),
         }
     }
@@ -129,11 +138,25 @@ impl Inventory {
 }
 
 impl Seen {
-    /// Whether the device need not be looked at again.
-    fn stays(&mut self, now: &Candidate) -> bool {
+    /// Whether the device need not be looked at again. One that was left alone must be, once it is not any more.
+    fn stays(&mut self, now: &Candidate, left_alone: &[Evidence]) -> bool {
         let hangs = self.unfinished.as_mut().is_some_and(|running| !running.is_finished());
-        hangs || (self.candidate == *now && self.unfinished.is_none())
+        let as_before = self.candidate == *now && self.unfinished.is_none();
+        let unread = self.was_left_alone && !is_alone(left_alone, &self.observed.evidence);
+        let stays = hangs || (as_before && !unread);
+        if stays {
+            self.how = How::Unchanged;
+        }
+        stays
     }
+
+    fn looked(&self) -> Looked {
+        Looked { observed: self.observed.clone(), how: self.how }
+    }
+}
+
+fn is_alone(left_alone: &[Evidence], evidence: &Evidence) -> bool {
+    left_alone.iter().any(|known| known.compare(evidence) == Comparison::Same)
 }
 
 async fn look_at(
@@ -143,11 +166,10 @@ async fn look_at(
     ours: Option<ClusterId>,
     left_alone: Vec<Evidence>,
 ) -> Seen {
-    let alone = |evidence: &Evidence| {
-        left_alone.iter().any(|known| known.compare(evidence) == Comparison::Same)
-    };
+    let mut how = How::Read;
     let (mut observed, unfinished) = match identify(&workers, &candidate).await {
-        Identified::As(evidence) if alone(&evidence) => {
+        Identified::As(evidence) if is_alone(&left_alone, &evidence) => {
+            how = How::LeftAlone;
             (scan::unlooked(&candidate, evidence), None)
         }
         // It may be one that must not be opened.
@@ -163,7 +185,8 @@ async fn look_at(
         }
     };
     observed.bay = bay.or(observed.bay);
-    Seen { candidate, observed, unfinished }
+    let was_left_alone = how == How::LeftAlone;
+    Seen { candidate, observed, how, was_left_alone, unfinished }
 }
 
 /// Which drive a device is, asked without opening it.

@@ -17,6 +17,7 @@ mod drives;
 pub mod fuzzing;
 mod inventory;
 mod joining;
+mod labels;
 mod link;
 mod membership;
 mod renewal;

@@ -15,6 +15,7 @@
 //! follows from is on disk.
 
 mod judge;
+mod locate;
 mod orders;
 mod record;
 mod saving;
@@ -22,6 +23,7 @@ mod steps;
 
 use std::collections::BTreeMap;
 
+pub use locate::Located;
 pub use record::{AgentRecord, DriveMemory, Identity, RecordFound};
 
 use crate::device::{LabelSeen, Observed};

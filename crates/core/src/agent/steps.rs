@@ -2,7 +2,6 @@
 
 use super::{Actual, Agent, AttachWork, ByLabel, Effect, Written};
 use crate::device::{LabelSeen, Observed};
-use crate::evidence::Comparison;
 use crate::ids::DriveId;
 use crate::message::{AnswerResult, Obstacle};
 use crate::order::{Generation, Goal};
@@ -117,13 +116,13 @@ impl Agent {
                 return;
             }
             (Goal::Attach, Actual::Closed) => match self.attach_work(drive, generation) {
-                Some(work) => (Actual::Opening, Effect::Attach(work)),
-                None => return self.waiting(drive, Obstacle::DeviceMissing, effects),
+                Ok(work) => (Actual::Opening, Effect::Attach(work)),
+                Err(obstacle) => return self.waiting(drive, obstacle, effects),
             },
             (Goal::Attach, Actual::Open { label }) if label != generation => {
                 match self.attach_work(drive, generation) {
-                    Some(work) => (Actual::Relabelling, Effect::Relabel(work)),
-                    None => return self.waiting(drive, Obstacle::DeviceMissing, effects),
+                    Ok(work) => (Actual::Relabelling, Effect::Relabel(work)),
+                    Err(obstacle) => return self.waiting(drive, obstacle, effects),
                 }
             }
             (Goal::Attach, Actual::Open { .. }) => return self.done(drive, effects),
@@ -151,17 +150,10 @@ impl Agent {
         self.drives.get(&drive).and_then(|local| local.by_label)
     }
 
-    pub(super) fn attach_work(&self, drive: DriveId, generation: Generation) -> Option<AttachWork> {
+    fn attach_work(&self, drive: DriveId, generation: Generation) -> Result<AttachWork, Obstacle> {
+        let device = self.locate(drive).found()?;
         let memory = self.record.drives.get(&drive);
-        let labelled = |device: &&Observed| device.label.is_some_and(|label| label.drive == drive);
-        let device = match memory {
-            Some(memory) => self
-                .devices
-                .iter()
-                .find(|device| device.evidence.compare(&memory.evidence) == Comparison::Same),
-            None => self.devices.iter().find(labelled),
-        }?;
-        Some(AttachWork {
+        Ok(AttachWork {
             drive,
             evidence: device.evidence.clone(),
             path: device.path.clone(),
@@ -174,13 +166,12 @@ impl Agent {
     /// Whether a drive that is to be closed has a label that would have it opened at a start without a record: it could
     /// not be written at the detach, or the drive could not be opened any more before it was to be closed.
     fn unreleased(&self, drive: DriveId, generation: Generation) -> bool {
-        let (Some(memory), Some(identity)) = (self.record.drives.get(&drive), self.record.identity)
+        let (true, Some(identity)) =
+            (self.record.drives.contains_key(&drive), self.record.identity)
         else {
             return false;
         };
-        let same =
-            |device: &&Observed| device.evidence.compare(&memory.evidence) == Comparison::Same;
-        let label = self.devices.iter().find(same).and_then(|device| device.label);
+        let label = self.locate(drive).device().and_then(|device| device.label);
         label.is_some_and(|label| {
             label.in_operation
                 && (label.cluster, label.node, label.drive)
@@ -191,10 +182,11 @@ impl Agent {
 
     /// Remembers a label that was just written, so that the next registration reports it.
     pub(super) fn saw_label(&mut self, label: LabelSeen) {
-        let Some(memory) = self.record.drives.get(&label.drive) else { return };
-        let same =
-            |device: &&mut Observed| device.evidence.compare(&memory.evidence) == Comparison::Same;
-        if let Some(device) = self.devices.iter_mut().find(same) {
+        let Some(path) = self.locate(label.drive).device().map(|device| device.path.clone()) else {
+            return;
+        };
+        let there = |device: &&mut Observed| device.path == path;
+        if let Some(device) = self.devices.iter_mut().find(there) {
             device.label = Some(label);
         }
     }

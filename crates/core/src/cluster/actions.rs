@@ -178,7 +178,7 @@ impl Cluster {
             return Outcome::because(Code::InvalidState, Reason::Purged);
         }
         let record = &drive.record;
-        let denied: Vec<_> = record.observed.denied.iter().cloned().map(Reason::Denied).collect();
+        let denied: Vec<_> = self.denied(id).map(Reason::Denied).collect();
         let next = record.state.after(Happening::Add);
         if next.is_none() && !record.removal_wanted {
             return Outcome::new(Code::Already);

@@ -17,7 +17,7 @@ mod purge;
 mod records;
 mod registration;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,6 +11,7 @@ use super::{About, Cluster, Effects, Notice, State};
 use crate::cms::{Code, Outcome, Reason, Target};
 use crate::device::{Denied, Observed};
 use crate::ids::{DriveId, NodeId};
+use crate::order::Generation;
 
 /// A device that looks like a drive that is known.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,6 +52,22 @@ impl Cluster {
             node: node.unwrap_or_default(),
             path: record.observed.path.clone(),
         }
+    }
+
+    /// Why a drive cannot be added. What the device says by itself, and a device beside it that looks the same: as long
+    /// as the drive has never had a label, nothing tells which of them is meant.
+    pub fn denied(&self, id: DriveId) -> impl Iterator<Item = Denied> {
+        let record = &self.drives[&id].record;
+        let never_labelled = record.generation == Generation::ZERO;
+        let alike = self
+            .newcomers_on(record.node)
+            .find(move |newcomer| never_labelled && newcomer.like == id);
+        let alike = alike.map(|newcomer| {
+            let node = self.nodes[&record.node].record.name.to_string();
+            let path = newcomer.device.path.clone();
+            Denied::IdentityConflict { drive: format!("{node}:{path}"), node, path }
+        });
+        record.observed.denied.iter().cloned().chain(alike)
     }
 
     /// The newcomers of a node, as a host action names what it leaves out.
@@ -147,7 +164,6 @@ mod tests {
     use crate::cms::Action;
     use crate::device::LabelSeen;
     use crate::ids::{Incarnation, SessionNumber};
-    use crate::order::Generation;
     use crate::rules::Rules;
 
     const A: SessionNumber = SessionNumber::from_number(1);
@@ -285,5 +301,52 @@ mod tests {
         reports(&mut cluster, A, vec![at("/dev/sda", "S1")]);
         assert_eq!(cluster.drive(DRIVE).unwrap().record.observed.path, "/dev/sda", "it moved");
         assert_eq!(cluster.newcomers().count(), 0);
+    }
+
+    /// Two blank drives with one serial number: neither is taken, for nothing would tell which one was.
+    #[test]
+    fn a_drive_that_was_never_labelled_is_not_added_beside_its_twin() {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        registers(&mut cluster, A, "node-a", vec![at("/dev/sda", "S1")]);
+        reports(&mut cluster, A, vec![at("/dev/sda", "S1"), at("/dev/sdb", "S1")]);
+        let (_, outcome) = act(&mut cluster, Action::AddDevice(target("node-a:/dev/sda")));
+        let denied = Denied::IdentityConflict {
+            drive: "node-a:/dev/sdb".into(),
+            node: "node-a".into(),
+            path: "/dev/sdb".into(),
+        };
+        assert_eq!(outcome.reasons, [Reason::Denied(denied)]);
+        reports(&mut cluster, A, vec![at("/dev/sda", "S1")]);
+        let (_, outcome) = act(&mut cluster, Action::AddDevice(target("node-a:/dev/sda")));
+        assert_eq!(outcome.code, Code::Ok);
+    }
+
+    /// The twins changed places over a reboot: the label says which one is the drive, wherever that was before.
+    #[test]
+    fn a_label_outweighs_the_place_where_a_drive_was() {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        registers(&mut cluster, A, "node-a", vec![at("/dev/sda", "S1")]);
+        act(&mut cluster, Action::AddDevice(target("S1")));
+        let label = LabelSeen {
+            cluster: cluster.id(),
+            drive: DRIVE,
+            node: cluster.drive(DRIVE).unwrap().record.node,
+            generation: Generation::from_number(1),
+            in_operation: true,
+            sequence: 1,
+        };
+        let labelled = Observed { label: Some(label), ..at("/dev/sdb", "S1") };
+        reports(&mut cluster, A, vec![at("/dev/sda", "S1"), labelled]);
+        assert_eq!(cluster.drive(DRIVE).unwrap().record.observed.path, "/dev/sdb");
+        assert_eq!(cluster.newcomers().next().unwrap().device.path, "/dev/sda");
+    }
+
+    #[test]
+    fn a_drive_that_came_while_its_agent_was_there_is_known_to_be_closed() {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        registers(&mut cluster, A, "node-a", vec![at("/dev/sda", "S1")]);
+        reports(&mut cluster, A, vec![at("/dev/sda", "S1"), at("/dev/sdb", "S2")]);
+        let (_, outcome) = act(&mut cluster, Action::RemoveDevice(target("S2")));
+        assert_eq!(outcome.code, Code::Ok);
     }
 }

@@ -281,8 +281,10 @@ impl Cluster {
         assert!(fresh.len() >= devices.len(), "one fresh id per device");
         let (mut seen, mut newcomers) = (BTreeSet::new(), Vec::new());
         let mut devices: Vec<_> = devices.into_iter().zip(fresh).collect();
-        // A drive is first looked for where it was, so that a copy beside it is not taken for it.
-        devices.sort_by_key(|(device, _)| !self.is_where_it_was(node, device));
+        // A drive is first looked for where its label is, then where it was, so that a copy beside it is not taken for it.
+        devices.sort_by_key(|(device, _)| {
+            (self.labelled_as(device).is_none(), !self.is_where_it_was(node, device))
+        });
         for (device, fresh) in devices {
             self.bring_over(node, &device, effects);
             let id = match self.matched(node, &device, &seen) {
@@ -296,6 +298,11 @@ impl Cluster {
                     effects.writes.push(Write::Drive(Box::new(record.clone())));
                     self.insert_drive(record);
                     self.note_present(fresh, device, effects);
+                    let drive = self.drives.get_mut(&fresh).expect("inserted above");
+                    // What no label of ours was ever on, no agent of ours can have open.
+                    if drive.label.is_none() {
+                        drive.contact = Contact::Reported { open: false };
+                    }
                     fresh
                 }
                 Matched::Conflict(like) => {
@@ -312,6 +319,12 @@ impl Cluster {
             }
         }
         self.settle_newcomers(effects);
+    }
+
+    /// The drive that a device is by its label and by its evidence.
+    fn labelled_as(&self, device: &Observed) -> Option<DriveId> {
+        let label = device.label.filter(|label| label.cluster == self.id())?;
+        self.fitting(device).find(|id| *id == label.drive)
     }
 
     /// Whether a device is one of the node's drives, in the place where that was last.

@@ -1,4 +1,4 @@
-//! A registry and agents for the unit tests of this folder.
+//! A registry and agents for unit tests.
 
 use super::{Cluster, Effects, Event, FreshIds, Records, Refused, Reply, Write};
 use crate::agent::Agent;
@@ -10,7 +10,7 @@ use crate::message::{Registered, Registration};
 use crate::rules::Rules;
 
 /// The drive of the first node that registers.
-pub(super) const DRIVE: DriveId = DriveId::from_bits(7);
+pub(crate) const DRIVE: DriveId = DriveId::from_bits(7);
 
 pub(super) fn lead(records: Records, term: u128) -> (Cluster, Vec<Write>) {
     let (cluster, id) = (ClusterId::from_bits(1), TermId::from_bits(term));
@@ -34,7 +34,7 @@ pub(super) fn store(records: &mut Records, writes: Vec<Write>) {
     }
 }
 
-pub(super) fn device(serial: &str) -> Observed {
+pub(crate) fn device(serial: &str) -> Observed {
     Observed {
         evidence: Evidence { serial: Some(serial.into()), ..Evidence::default() },
         path: "/dev/sdx".into(),

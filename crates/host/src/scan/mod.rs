@@ -50,6 +50,8 @@ pub enum Selection {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
     pub id: KernelId,
+    /// Another one for every device that has had this number. Kernels before 5.15 do not count.
+    pub sequence: Option<u64>,
     pub kind: DeviceKind,
     pub path: String,
     /// Zero if it could not be read, as is the size of its blocks.
@@ -170,6 +172,7 @@ impl Machine {
             partitions.values().copied().chain([number]).collect();
         Some(Candidate {
             id: KernelId::Block(number),
+            sequence: disk.sequence(),
             kind: if is_loop { DeviceKind::Loop } else { DeviceKind::Block },
             path: disk.path(),
             size_bytes: disk.size_bytes(),
@@ -194,6 +197,7 @@ impl Machine {
         let text = path.to_str()?.to_owned();
         Some(Candidate {
             id,
+            sequence: None,
             kind: DeviceKind::File,
             size_bytes: metadata.len(),
             block_bytes: FILE_BLOCK_BYTES,

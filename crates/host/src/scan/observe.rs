@@ -211,6 +211,7 @@ mod tests {
     fn candidate() -> Candidate {
         Candidate {
             id: KernelId::Block(DeviceNumber { major: 8, minor: 16 }),
+            sequence: Some(1),
             kind: DeviceKind::Block,
             path: "/dev/sdb".into(),
             size_bytes: LEAST_DRIVE_BYTES,

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::lab::{Lab, SIZE, path, virtio};
 
-fn reasons(drive: &Value) -> Vec<String> {
+pub(crate) fn reasons(drive: &Value) -> Vec<String> {
     let denied = drive["status"]["denied"].as_array().unwrap().iter();
     denied.map(|denied| denied["reason"].as_str().unwrap().to_owned()).collect()
 }

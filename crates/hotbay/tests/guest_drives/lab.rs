@@ -141,7 +141,7 @@ impl Lab {
     }
 }
 
-fn with_serial(guest: &mut Guest, serial: &str) -> Vec<Value> {
+pub(crate) fn with_serial(guest: &mut Guest, serial: &str) -> Vec<Value> {
     let has_it = |drive: &Value| drive["status"]["serial"] == serial;
     drives(guest).into_iter().filter(has_it).collect()
 }
