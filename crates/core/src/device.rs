@@ -1,10 +1,33 @@
 //! A device as an agent sees it on its machine and reports it: plain values, no judgement.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::ids::{ClusterId, DriveId, NodeId};
 use crate::order::Generation;
+
+/// The kernel's number for a device while it is there, as in `8:16`. It is given again to the next one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct DeviceNumber {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Reads `MAJOR:MINOR`, as sysfs and the mount table write it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (major, minor) = text.trim().split_once(':')?;
+        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
+    }
+}
+
+impl fmt::Display for DeviceNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.major, self.minor)
+    }
+}
 
 /// What a scan of the machine found out about one device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -121,8 +144,8 @@ pub enum Denied {
     DamagedLabel,
 }
 
-impl std::fmt::Display for Denied {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SystemDrive { mounts } => {
                 write!(f, "it is the system drive (mounted at {})", mounts.join(", "))

@@ -9,6 +9,7 @@ pub mod agent;
 pub mod cluster;
 pub mod cms;
 pub mod device;
+pub mod discovery;
 pub mod evidence;
 pub mod gate;
 pub mod ids;

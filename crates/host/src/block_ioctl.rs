@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 
-use crate::kernel_id::DeviceNumber;
+use crate::kernel_id::{DeviceNumber, device_number};
 
 const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const BLKGETDISKSEQ: Opcode = opcode::read::<u64>(0x12, 128);
@@ -46,9 +46,9 @@ pub(crate) fn loop_backing(device: impl AsFd) -> io::Result<LoopBacking> {
     // a valid value of it.
     let info = unsafe { ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo64>::new())? };
     Ok(LoopBacking {
-        on: DeviceNumber::from_raw(info.device),
+        on: device_number(info.device),
         inode: info.inode,
-        device: DeviceNumber::from_raw(info.rdevice),
+        device: device_number(info.rdevice),
     })
 }
 

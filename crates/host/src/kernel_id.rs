@@ -8,33 +8,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
+pub use hotbay_core::device::DeviceNumber;
 use rustix::fs::{FileType, Stat};
 use serde::{Deserialize, Serialize};
 
-/// A device number, as in `8:16`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct DeviceNumber {
-    pub major: u32,
-    pub minor: u32,
-}
-
-impl DeviceNumber {
-    /// Splits what `stat` calls a device.
-    pub(crate) fn from_raw(device: u64) -> Self {
-        Self { major: rustix::fs::major(device), minor: rustix::fs::minor(device) }
-    }
-
-    /// Reads `MAJOR:MINOR`, as sysfs and the mount table write it.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (major, minor) = text.trim().split_once(':')?;
-        Some(Self { major: major.parse().ok()?, minor: minor.parse().ok()? })
-    }
-}
-
-impl fmt::Display for DeviceNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.major, self.minor)
-    }
+/// Splits what `stat` calls a device.
+pub(crate) fn device_number(device: u64) -> DeviceNumber {
+    DeviceNumber { major: rustix::fs::major(device), minor: rustix::fs::minor(device) }
 }
 
 /// The kernel's name for something that can be a drive.
@@ -60,9 +40,9 @@ impl KernelId {
 
     fn of_stat(stat: &Stat) -> Option<Self> {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::BlockDevice => Some(Self::Block(DeviceNumber::from_raw(stat.st_rdev))),
+            FileType::BlockDevice => Some(Self::Block(device_number(stat.st_rdev))),
             FileType::RegularFile => {
-                Some(Self::File { on: DeviceNumber::from_raw(stat.st_dev), inode: stat.st_ino })
+                Some(Self::File { on: device_number(stat.st_dev), inode: stat.st_ino })
             }
             _ => None,
         }

@@ -1,8 +1,9 @@
 //! The Linux machine as a drive agent needs it: devices, labels on them, children that may hang, kernel locks, and the
 //! proof that a drive is closed.
 //!
-//! [`scan`] finds devices, [`worker`] does in children whatever may wait for one, [`locks`] keeps writers and agents
-//! apart. Nothing here decides what should be attached; `hotbay-core` does, and the agent carries it out with this.
+//! [`scan`] finds devices, [`uevent`] tells when to look again, [`worker`] does in children whatever may wait for a
+//! device, [`locks`] keeps writers and agents apart. Nothing here decides what should be attached; `hotbay-core` does,
+//! and the agent carries it out with this.
 
 mod block_ioctl;
 mod identity;
@@ -13,6 +14,7 @@ mod process;
 pub mod proof;
 mod runtime_dir;
 pub mod scan;
+pub mod uevent;
 pub mod worker;
 
 pub use kernel_id::{DeviceNumber, KernelId};

@@ -1,8 +1,9 @@
-//! Children, locks and proofs on real drives: loop devices, mounts, and a drive that hangs.
+//! Children, locks, proofs and news of devices on real drives: loop devices, mounts, and a drive that hangs.
 //!
 //! The program has a main of its own, because it is also the child that it tests (`drive-worker`) and the other
-//! process that is in the way (`hold-...`). Tests run one after the other: a proof looks at the whole machine. What
-//! needs root or a program that is not installed says so and is skipped.
+//! process that is in the way (`hold-...`), poses as the kernel (`send-uevent`) or listens elsewhere (`hear-uevents`).
+//! Tests run one after the other: a proof looks at the whole machine. What needs root or a program that is not
+//! installed says so and is skipped.
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test")]
 
@@ -11,7 +12,9 @@ mod blockers;
 mod children;
 mod hang;
 mod holders;
+mod news;
 mod rig;
+mod silent;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -23,13 +26,17 @@ fn main() -> ExitCode {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["drive-worker"] => hotbay_host::worker::worker_main(|_| {}),
         ["drive-worker", step] => holders::worker_that_stops_at(step),
+        ["hear-uevents"] => silent::hear(),
+        ["send-uevent", target] => news::send(target),
         [hold, path] if hold.starts_with("hold-") => holders::hold(hold, path),
         _ => run(&arguments),
     }
 }
 
 fn run(arguments: &[String]) -> ExitCode {
-    let tests: Vec<Test> = [attach::TESTS, blockers::TESTS, children::TESTS, hang::TESTS].concat();
+    let tests: Vec<Test> =
+        [attach::TESTS, blockers::TESTS, children::TESTS, hang::TESTS, news::TESTS, silent::TESTS]
+            .concat();
     if arguments.iter().any(|argument| argument == "--list") {
         for (name, _) in tests {
             println!("{name}: test");
