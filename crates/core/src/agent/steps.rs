@@ -182,13 +182,9 @@ impl Agent {
 
     /// Remembers a label that was just written, so that the next registration reports it.
     pub(super) fn saw_label(&mut self, label: LabelSeen) {
-        let Some(path) = self.locate(label.drive).device().map(|device| device.path.clone()) else {
-            return;
-        };
-        let there = |device: &&mut Observed| device.path == path;
-        if let Some(device) = self.devices.iter_mut().find(there) {
-            device.label = Some(label);
-        }
+        let Some(found) = self.locate(label.drive).device() else { return };
+        let number = self.devices.iter().position(|device| std::ptr::eq(device, found));
+        self.devices[number.expect("it is one of them")].label = Some(label);
     }
 
     pub(super) fn done(&mut self, drive: DriveId, effects: &mut Vec<Effect>) {
