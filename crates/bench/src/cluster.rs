@@ -2,7 +2,7 @@
 
 use hotbay_core::cluster::{Cluster, Effects, Event, FreshIds, Records, Reply};
 use hotbay_core::cms::Action;
-use hotbay_core::device::{DeviceKind, Media, Observed};
+use hotbay_core::device::{Details, DeviceKind, Media, Observed, Transport};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{Answer, AnswerResult, Order, RecordHealth, Registration};
@@ -31,6 +31,14 @@ pub(crate) fn registration(node: usize) -> Registration {
         media: Media::Nvme,
         size_bytes: 2 << 40,
         block_bytes: 4096,
+        details: Box::new(Details {
+            vendor: Some("ACME".to_owned()),
+            firmware: Some("2.1.0".to_owned()),
+            transport: Transport::Nvme,
+            physical_block_bytes: 4096,
+            links: vec![format!("nvme-ACME_NV-2000_S{node:05}X{bay:03}")],
+            ..Details::default()
+        }),
         label: None,
         denied: Vec::new(),
     };

@@ -252,6 +252,7 @@ fn observed(denied: bool) -> Observed {
         media: Media::Ssd,
         size_bytes: 1 << 40,
         block_bytes: 512,
+        details: Default::default(),
         label: None,
         denied: if denied { vec![Denied::ReadOnly] } else { Vec::new() },
     }

@@ -43,6 +43,7 @@ fn device(label: LabelSeen) -> Observed {
         media: Media::Ssd,
         size_bytes: 1 << 30,
         block_bytes: 4_096,
+        details: Default::default(),
         label: Some(label),
         denied: Vec::new(),
     }

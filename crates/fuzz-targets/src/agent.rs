@@ -243,6 +243,7 @@ fn devices(bytes: &mut Bytes<'_>) -> Vec<Observed> {
         media: Media::Ssd,
         size_bytes: 1 << 30,
         block_bytes: 512,
+        details: Default::default(),
         label: bytes.flag().then(|| {
             let generation = Generation::from_number(u64::from(bytes.pick(6)));
             label(drive(bytes), generation, bytes.flag())

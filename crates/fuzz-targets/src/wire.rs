@@ -107,6 +107,7 @@ fn observed() -> Observed {
         media: Media::Ssd,
         size_bytes: 1 << 40,
         block_bytes: 4096,
+        details: Default::default(),
         label: Some(label()),
         denied: vec![Denied::ReadOnly, Denied::Mounted { at: vec!["/mnt".to_owned()] }],
     }

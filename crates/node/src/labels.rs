@@ -88,6 +88,7 @@ mod tests {
             media: Media::Ssd,
             size_bytes: 1 << 30,
             block_bytes: 512,
+            details: Default::default(),
             label,
             denied: Vec::new(),
         }

@@ -83,6 +83,7 @@ impl Disk {
             media: Media::Ssd,
             size_bytes: SIZE_BYTES,
             block_bytes: 4_096,
+            details: Default::default(),
             label,
             denied,
         }

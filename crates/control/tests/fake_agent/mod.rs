@@ -151,6 +151,7 @@ pub(crate) fn device(bay: usize, serial: &str) -> Observed {
         media: Media::Ssd,
         size_bytes: 1 << 30,
         block_bytes: 512,
+        details: Default::default(),
         label: None,
         denied: Vec::new(),
     }

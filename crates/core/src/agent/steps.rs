@@ -1,7 +1,7 @@
 //! The steps an agent takes on a drive, one at a time, until the drive is as wanted.
 
 use super::{Actual, Agent, AttachWork, ByLabel, Effect, Written};
-use crate::device::{LabelSeen, Observed};
+use crate::device::LabelSeen;
 use crate::ids::DriveId;
 use crate::message::{AnswerResult, Obstacle};
 use crate::order::{Generation, Goal};

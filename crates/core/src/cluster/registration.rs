@@ -281,7 +281,7 @@ impl Cluster {
         assert!(fresh.len() >= devices.len(), "one fresh id per device");
         let (mut seen, mut newcomers) = (BTreeSet::new(), Vec::new());
         let mut devices: Vec<_> = devices.into_iter().zip(fresh).collect();
-        // A drive is first looked for where its label is, then where it was, so that a copy beside it is not taken for it.
+        // A drive is looked for where its label is, then where it was, so that a copy beside it is not taken for it.
         devices.sort_by_key(|(device, _)| {
             (self.labelled_as(device).is_none(), !self.is_where_it_was(node, device))
         });

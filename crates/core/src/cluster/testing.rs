@@ -43,6 +43,7 @@ pub(crate) fn device(serial: &str) -> Observed {
         media: Media::Ssd,
         size_bytes: 1 << 30,
         block_bytes: 512,
+        details: Default::default(),
         label: None,
         denied: vec![],
     }

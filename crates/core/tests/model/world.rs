@@ -322,6 +322,7 @@ impl Disk {
             media: Media::Ssd,
             size_bytes: 1 << 40,
             block_bytes: 512,
+            details: Default::default(),
             label: self.label,
             denied: Vec::new(),
         }

@@ -48,6 +48,7 @@ pub fn unlooked(candidate: &Candidate, evidence: Evidence) -> Observed {
         media: candidate.media,
         size_bytes: candidate.size_bytes,
         block_bytes: candidate.block_bytes,
+        details: Box::default(),
         label: None,
         denied: denied_from_outside(candidate),
     }

@@ -180,6 +180,7 @@ fn device(path: &str, bay: Option<&str>, serial: &str, denied: Vec<Denied>) -> O
         media: Media::Nvme,
         size_bytes: 2_000_398_934_016,
         block_bytes: 512,
+        details: Default::default(),
         label: None,
         denied,
     }

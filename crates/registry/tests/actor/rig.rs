@@ -176,6 +176,7 @@ pub(crate) fn registration(
         media: Media::Ssd,
         size_bytes: 1 << 30,
         block_bytes: 512,
+        details: Default::default(),
         label: None,
         denied: Vec::new(),
     };

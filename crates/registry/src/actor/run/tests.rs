@@ -85,6 +85,7 @@ fn registration() -> (Registration, FreshIds) {
         media: Media::Ssd,
         size_bytes: 1 << 30,
         block_bytes: 512,
+        details: Default::default(),
         label: None,
         denied: Vec::new(),
     };

@@ -1,7 +1,10 @@
 //! A device as an agent sees it on its machine and reports it: plain values, no judgement.
 
+mod details;
+
 use std::fmt;
 
+pub use details::{Details, Partition, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
@@ -44,6 +47,9 @@ pub struct Observed {
     pub size_bytes: u64,
     /// The smallest unit that the device writes.
     pub block_bytes: u32,
+    /// What else people want to know of it.
+    #[serde(default)]
+    pub details: Box<Details>,
     /// Our label, if one is on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<LabelSeen>,
