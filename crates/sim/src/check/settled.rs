@@ -88,10 +88,13 @@ impl World {
             }
             Reason::Refused(_) => self.scenario.forked(),
             Reason::RegistryRewound => self.scenario.forked(),
-            // Until a person says that the host is back nothing of it is opened.
+            // Until a person says that the host is back nothing of it is opened. Of two registries one may know the
+            // drive by other evidence; then its order to close is refused, and the drive stays as the other wants it.
             Reason::Purged => {
                 let process = self.machines[machine].process.as_ref();
-                process.is_none_or(|process| !process.open.contains_key(&drive.record.id))
+                let open =
+                    process.is_some_and(|process| process.open.contains_key(&drive.record.id));
+                !open || self.scenario.forked()
             }
             // Whatever stood in the way is gone, and agent and registry have a session.
             Reason::Obstacle(_) | Reason::AgentUnreachable | Reason::WaitingForAgent => false,
