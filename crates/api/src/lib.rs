@@ -1,11 +1,13 @@
 //! The contracts of Hotbay: what crosses a wire and what people see. No behaviour.
 //!
 //! - [`access`], [`agent`], [`cms`] and [`join`]: the gRPC messages, made from `proto/`.
+//! - [`codec`]: how they are put on the wire.
 //! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
 //! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
 //! - [`token`]: the text of a join token; [`client_token`]: that of a client's.
 
 pub mod client_token;
+pub mod codec;
 pub mod convert;
 pub mod kinds;
 pub mod token;

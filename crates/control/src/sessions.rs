@@ -53,7 +53,7 @@ impl wire::agents_server::Agents for Sessions {
         let session =
             Session { registry: self.registry.clone(), fresh: self.fresh, number, to_wire, agent };
         tokio::spawn(session.run(request.into_inner(), told));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream).map(Ok))))
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream).map(|message: Box<_>| Ok(*message)))))
     }
 }
 
@@ -61,7 +61,8 @@ struct Session {
     registry: Registry,
     fresh: fn() -> u128,
     number: SessionNumber,
-    to_wire: mpsc::Sender<wire::RegistryMessage>,
+    /// Boxed, because a channel keeps room for many: this is memory of every agent that is connected.
+    to_wire: mpsc::Sender<Box<wire::RegistryMessage>>,
     agent: AdmittedAgent,
 }
 
@@ -89,7 +90,7 @@ impl Session {
                 tracing::warn!(session, who = self.agent.who, "{message}");
                 let refused = FromRegistry::RegistrationRefused { reason, message };
                 // The agent may be gone; then nobody needs the words.
-                drop(self.to_wire.send_timeout(to_agent(&refused), SILENCE).await);
+                drop(self.to_wire.send_timeout(Box::new(to_agent(&refused)), SILENCE).await);
             }
             End::Stopped => {}
         }
@@ -114,7 +115,7 @@ impl Session {
                 }
                 message = told.recv() => {
                     let Some(message) = message else { return End::Dropped };
-                    let message = to_agent(&said(message));
+                    let message = Box::new(to_agent(&said(message)));
                     if self.to_wire.send_timeout(message, SILENCE).await.is_err() {
                         return End::Silent;
                     }

@@ -26,7 +26,7 @@ pub(super) const RECORDS: TableDefinition<'_, &[u8; Key::BYTES], &[u8]> =
 
 /// The registry keeps its records in memory itself; redb's own cache (1 GiB unless told) can be
 /// small.
-pub(super) const CACHE_BYTES: usize = 32 << 20;
+pub(super) const CACHE_BYTES: usize = 8 << 20;
 
 /// What is known of a file that was found sound.
 #[derive(Debug, Clone, Copy)]
