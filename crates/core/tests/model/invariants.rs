@@ -184,6 +184,11 @@ pub(crate) fn speaks(machine: &mut Machine, answer: &Answer) {
 pub(crate) fn note_refusal(world: &mut World, machine: usize, order: &Order) {
     let there = world.machine(machine);
     let in_force = there.agent.in_force(order.drive);
+    let seen = there.agent.record().drives.get(&order.drive).map(|memory| memory.seen);
+    // One that is late is refused for its age, which says nothing about what it asks for.
+    if seen.is_some_and(|seen| order.ordered.stamp.generation < seen.stamp.generation) {
+        return;
+    }
     let disk = there.disk(order.drive);
     let wants = |ordered: Ordered| (ordered.goal, ordered.stamp.generation);
     let reached = disk.observed().evidence.compare(&order.evidence) == Comparison::Same;
