@@ -49,10 +49,19 @@ impl Sysfs {
 
     /// The device of a number: its name, and whether it is a partition.
     pub(crate) fn device(&self, number: DeviceNumber) -> Option<(String, bool)> {
+        self.find(number).ok().flatten()
+    }
+
+    /// The same, where it matters whether the device is gone or sysfs cannot be asked.
+    pub(crate) fn find(&self, number: DeviceNumber) -> io::Result<Option<(String, bool)>> {
         let link = self.root.join("dev/block").join(number.to_string());
-        let target = std::fs::read_link(&link).ok()?;
-        let name = target.file_name()?.to_str()?.to_owned();
-        Some((name, link.join("partition").exists()))
+        let target = match std::fs::read_link(&link) {
+            Ok(target) => target,
+            Err(_) if self.lacks(number) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let name = target.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+        Ok(name.map(|name| (name, link.join("partition").exists())))
     }
 
     /// Whether the machine has no device of that number. A sysfs that cannot be read says nothing about devices.
