@@ -8,15 +8,17 @@ pub(crate) mod blkid;
 pub mod fuzzing;
 mod glob;
 mod machine;
+mod member;
 pub(crate) mod mountinfo;
 mod observe;
 pub(crate) mod sysfs;
+pub(crate) mod udev;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use hotbay_core::device::{DeviceKind, Media};
+use hotbay_core::device::{Details, DeviceKind, Media, Partition, Transport};
 use hotbay_core::evidence::Evidence;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -29,13 +31,15 @@ pub use blkid::Signatures;
 pub use glob::PatternError;
 pub use observe::{Observation, identify, observe, unlooked};
 pub(crate) use observe::{denied_by_contents, denied_from_outside};
+pub use sysfs::Holder;
 
 /// What a plain file counts as a block. Loop devices have the same unless told otherwise, so that a file can serve
 /// either way.
 pub(crate) const FILE_BLOCK_BYTES: u32 = 512;
 
 /// Where the system lives; a drive mounted at one of these is never taken.
-const SYSTEM_MOUNTS: [&str; 6] = ["/", "/boot", "/boot/efi", "/efi", "/usr", "[swap]"];
+pub(crate) const SYSTEM_MOUNTS: [&str; 7] =
+    ["/", "/boot", "/boot/efi", "/efi", "/usr", "/var", mountinfo::SWAP];
 
 /// Which devices an agent looks at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,13 +65,26 @@ pub struct Candidate {
     pub media: Media,
     /// All but the evidence of a file, which needs its filesystem to be asked.
     pub evidence: Evidence,
+    /// Where it is, and in which enclosure, if the machine can tell.
+    pub bay: Option<String>,
+    pub enclosure: Option<String>,
+    pub vendor: Option<String>,
+    pub firmware: Option<String>,
+    pub transport: Transport,
+    /// Zero if it is not told.
+    pub physical_block_bytes: u32,
     pub read_only: bool,
     pub removable: bool,
+    pub zoned: bool,
+    /// Its names below `/dev/disk/by-id`.
+    pub links: Vec<String>,
     /// Block devices that hold it or a partition of it.
-    pub holders: Vec<String>,
-    pub partitions: Vec<String>,
+    pub holders: Vec<Holder>,
+    pub partitions: Vec<Partition>,
     /// Where it, or anything that stands on it, is mounted.
     pub mounts: Vec<String>,
+    /// The devices on it, or it itself, that the machine swaps to.
+    pub swaps: Vec<String>,
     /// Loop devices over it or a partition of it, as far as their paths tell.
     pub loops: Vec<String>,
 }
@@ -76,6 +93,25 @@ impl Candidate {
     /// The mounts that make it the system drive.
     pub fn system_mounts(&self) -> Vec<String> {
         self.mounts.iter().filter(|at| SYSTEM_MOUNTS.contains(&at.as_str())).cloned().collect()
+    }
+
+    /// What people want to know of it, all but its contents: these take a look at the device.
+    pub fn details(&self) -> Details {
+        Details {
+            vendor: self.vendor.clone(),
+            firmware: self.firmware.clone(),
+            transport: self.transport,
+            enclosure: self.enclosure.clone(),
+            physical_block_bytes: self.physical_block_bytes,
+            read_only: self.read_only,
+            removable: self.removable,
+            zoned: self.zoned,
+            links: self.links.clone(),
+            contents: None,
+            partitions: self.partitions.clone(),
+            mounts: self.mounts.clone(),
+            holders: self.holders.iter().map(|holder| holder.name.clone()).collect(),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ const CASES: &[cases::Case<Lab>] = &[
     ("a drive pulled and put back", plug::a_drive_put_back_is_in_operation_again),
     ("another drive in the same slot", plug::another_drive_in_the_same_slot_is_another_drive),
     ("what is on a drive is left as it is", denied::what_is_on_a_drive_is_left_as_it_is),
-    ("a member of a software RAID is held", denied::a_member_of_a_software_raid_is_held),
+    ("a member of a software RAID is held", denied::a_member_of_a_software_raid_is_told),
     (
         "two drives with one serial number",
         denied::two_drives_with_one_serial_number_are_not_confused,
