@@ -120,7 +120,8 @@ impl Disk {
         if self.is_multipath() {
             return true;
         }
-        let kernel_made = ["loop", "ram", "zram", "dm-", "md", "nbd"];
+        let kernel_made =
+            ["loop", "ram", "zram", "dm-", "md", "nbd", "rbd", "zd", "bcache", "drbd", "ublkb"];
         let numbered = |prefix: &str| {
             self.name
                 .strip_prefix(prefix)
@@ -269,7 +270,7 @@ mod tests {
     fn only_drives_that_a_person_could_hold_are_physical() {
         let names =
             ["sda", "nvme0n1", "vdb", "mmcblk0", "loop0", "ram0", "zram0", "dm-0", "md127", "sr0"];
-        let more = ["fd0", "nbd0", "mmcblk0boot0", "mmcblk0rpmb"];
+        let more = ["fd0", "nbd0", "rbd0", "zd16", "mmcblk0boot0", "mmcblk0rpmb"];
         let files: Vec<String> =
             names.iter().chain(&more).map(|name| format!("{name}/device/x")).collect();
         let files: Vec<(&str, &[u8])> = files.iter().map(|f| (f.as_str(), &b""[..])).collect();
