@@ -30,7 +30,7 @@ pub enum SurveyError {
     CutOff(#[from] tokio::task::JoinError),
 }
 
-/// The cluster that the agent with this folder belongs to, if it has joined one and the folder can be read. Makes nothing.
+/// The cluster that the agent with this folder belongs to, if it has joined one and the folder can be read.
 pub fn cluster_of(data_dir: &Path) -> Option<ClusterId> {
     let identity = match StateDir::as_it_is(data_dir).load() {
         RecordFound::Usable(record) => record.identity,
@@ -39,8 +39,8 @@ pub fn cluster_of(data_dir: &Path) -> Option<ClusterId> {
     identity.map(|identity| identity.cluster)
 }
 
-/// Looks at every device in these places, or at all drives of the machine, sorted by path. Opens each for reading, for a
-/// moment, and writes nothing.
+/// Looks at every device in these places, or at all drives of the machine, sorted by path. Opens each for reading, for
+/// a moment, and writes nothing.
 pub async fn survey(
     workers: &Workers,
     places: &[Place],

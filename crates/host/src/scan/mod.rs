@@ -147,8 +147,8 @@ pub fn list(selection: &Selection) -> Result<Vec<Candidate>, ScanError> {
     Ok(candidates)
 }
 
-/// One device by its number, as [`list`] would show it; `None` if it is not there, is no drive, or is not selected. Reads
-/// the files of that device and of what stands on it, the mount table, and what the loop devices are over.
+/// One device by its number, as [`list`] would show it; `None` if it is not there, is no drive, or is not selected.
+/// Reads the files of that device and of what stands on it, the mount table, and what the loop devices are over.
 pub fn one(number: DeviceNumber, selection: &Selection) -> Result<Option<Candidate>, ScanError> {
     let sysfs = Sysfs::of_machine();
     let Some(name) = selected(&sysfs, number, selection)? else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! udev's database: one small file per device in `/run/udev/data`, written by udevd when its rules have run.
 //!
-//! Read for the names below `/dev/disk/by-id`, and for evidence that sysfs does not give. A machine without udevd has no
-//! such files, and that is simply nothing. Lines that are not text, or not understood, are skipped.
+//! Read for the names below `/dev/disk/by-id`, and for evidence that sysfs does not give. A machine without udevd has
+//! no such files, and that is simply nothing. Lines that are not text, or not understood, are skipped.
 
 use std::fs::File;
 use std::io::Read;

@@ -165,3 +165,55 @@ async fn print_events(api: &Api, screen: &mut Screen, uid: &str) -> Result<Exit,
     }
     Ok(Exit::Done)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(status: serde_json::Value) -> Vec<String> {
+        let mut object = serde_json::json!({
+            "apiVersion": "hotbay.dev/v1alpha1", "kind": "Drive",
+            "metadata": { "name": "d-1", "uid": "7f" }, "spec": { "inOperation": false },
+            "status": {
+                "node": "node-a", "state": "UnknownDevice", "sinceMs": 0,
+                "goal": { "wish": "detach", "generation": 0 }, "present": true,
+                "path": "/dev/sda", "deviceKind": "Block", "media": "HDD",
+                "sizeBytes": 4096, "blockBytes": 512, "removalWanted": false,
+            },
+        });
+        let all = object["status"].as_object_mut().unwrap();
+        all.extend(status.as_object().unwrap().clone());
+        let lines = drive(&serde_json::from_value(object).unwrap()).1;
+        lines.into_iter().map(|(title, value)| format!("{title}: {value}")).collect()
+    }
+
+    #[test]
+    fn what_is_known_of_a_device_is_said_and_nothing_else() {
+        let told = lines(serde_json::json!({
+            "bay": "4", "enclosure": "5001438024c4e8bd", "vendor": "ACME", "firmware": "0003",
+            "transport": "sas", "physicalBlockBytes": 4096, "readOnly": true, "zoned": true,
+            "links": ["wwn-1"], "contents": "gpt", "mounts": ["/mnt"], "holders": ["dm-0"],
+            "partitions": [{ "name": "sda1", "sizeBytes": 16_777_216 }],
+        }));
+        for line in [
+            "Bay: 4 of enclosure 5001438024c4e8bd",
+            "Vendor: ACME",
+            "Firmware: 0003",
+            "Transport: sas",
+            "Blocks: 512 bytes, 4096 on the medium",
+            "Is: read-only, zoned: written in sequence",
+            "Contents: gpt",
+            "Partition: sda1, 16M",
+            "Held by: dm-0",
+            "Mounted at: /mnt",
+            "Link: /dev/disk/by-id/wwn-1",
+        ] {
+            assert!(told.iter().any(|found| found == line), "{line} in {told:#?}");
+        }
+        // The answer of a registry that knows less.
+        let bare = lines(serde_json::json!({}));
+        assert!(bare.contains(&"Blocks: 512 bytes".to_owned()), "{bare:#?}");
+        assert!(bare.contains(&"Transport: -".to_owned()), "{bare:#?}");
+        assert!(!bare.iter().any(|line| line.starts_with("Is:")), "{bare:#?}");
+    }
+}

@@ -127,7 +127,7 @@ fn print(screen: &mut Screen, seen: &[Seen], format: Option<Format>) -> anyhow::
 
 fn nothing(named: bool) -> &'static str {
     if named {
-        "Nothing that could be a drive is there: a block device, a loop device with something behind it, a plain file.\n"
+        "Nothing that could be a drive is there: a block device, a loop device over something, a plain file.\n"
     } else {
         "This machine shows no drives. Loop devices and files are seen when --drives names them.\n"
     }
