@@ -263,6 +263,21 @@ mod tests {
     }
 
     #[test]
+    fn a_path_fits_as_it_is_written() {
+        let fits = |pattern: &str, path: &str| Pattern::parse(pattern).unwrap().fits(path);
+        assert!(fits("/dev/sd[a-c]", "/dev/sdb") && fits("//dev/./*", "/dev/sdb"));
+        for (pattern, path) in [
+            ("/dev/sd*", "/dev/nvme0n1"),
+            ("/dev/*", "/dev/disk/by-id"),
+            ("/dev/*", "/dev/.hidden"),
+            ("/dev/sda", "dev/sda"),
+            ("/dev/sda/*", "/dev/sda"),
+        ] {
+            assert!(!fits(pattern, path), "{pattern} {path}");
+        }
+    }
+
+    #[test]
     fn components_are_expanded_one_by_one() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["a1/x.img", "a2/x.img", "a2/y.img", "b/x.img", ".a/x.img"] {

@@ -200,6 +200,8 @@ mod tests {
             ("sdf", "pci0000:00/0000:00:05.0/virtio2/host9/target9:0:0/9:0:0:0/block/sdf"),
             ("vda", "pci0000:00/0000:00:02.0/virtio1/block/vda"),
             ("mmcblk0", "platform/soc/mmc1/mmc_host/mmc1/mmc1:0001/block/mmcblk0"),
+            // A reader of cards on USB: what is in it is a card.
+            ("mmcblk1", "pci0000:00/0000:00:14.0/usb1/1-2/mmc_host/mmc0/mmc0:0001/block/mmcblk1"),
             ("nvme0n1", "virtual/nvme-subsystem/nvme-subsys0/nvme0n1"),
             ("sdg", "pci0000:00/0000:06:00.0/host1/target1:2:0/1:2:0:0/block/sdg"),
             ("loop0", "virtual/block/loop0"),
@@ -209,7 +211,10 @@ mod tests {
         }
         let found = ways.map(|(name, _)| tree.sysfs().disk(name).transport());
         use Transport::{Fc, File, Iscsi, Mmc, Nvme, Sas, Sata, Unknown, Usb, Virtio};
-        assert_eq!(found, [Sata, Sas, Usb, Iscsi, Fc, Virtio, Virtio, Mmc, Nvme, Unknown, File]);
+        assert_eq!(
+            found,
+            [Sata, Sas, Usb, Iscsi, Fc, Virtio, Virtio, Mmc, Mmc, Nvme, Unknown, File]
+        );
         assert_eq!(tree.sysfs().disk("gone").transport(), Unknown);
     }
 
