@@ -97,9 +97,9 @@ fn bay(status: &DriveStatus) -> Option<String> {
 }
 
 fn blocks(status: &DriveStatus) -> String {
-    match status.details.physical_block_bytes {
-        0 => format!("{} bytes", status.block_bytes),
-        physical => format!("{} bytes, {physical} on the medium", status.block_bytes),
+    match (status.block_bytes, status.details.physical_block_bytes) {
+        (bytes, physical) if physical == 0 || physical == bytes => format!("{bytes} bytes"),
+        (bytes, physical) => format!("{bytes} bytes, {physical} on the medium"),
     }
 }
 
