@@ -3,7 +3,7 @@
 //! The JSON of these types is an interface: fields are added, never renamed. Sizes are bytes, times are Unix
 //! milliseconds.
 
-use hotbay_core::device::Denied;
+use hotbay_core::device::{Denied, Details};
 use serde::{Deserialize, Serialize};
 
 /// Group and version of all kinds.
@@ -61,6 +61,9 @@ pub struct DriveStatus {
     pub media: String,
     pub size_bytes: u64,
     pub block_bytes: u32,
+    /// What else is known of the device, beside the other properties: `vendor`, `firmware`, `transport` and so on.
+    #[serde(flatten)]
+    pub details: Details,
     /// Why it cannot be added; empty when it can.
     #[serde(default)]
     pub denied: Vec<DeniedReason>,

@@ -50,6 +50,7 @@ pub use door::AuthorityError;
 pub use doors::{DoorError, DoorOptions, Doors};
 #[doc(hidden)]
 pub use http::fuzzing;
+pub use objects::device;
 
 /// A connection that does not answer for so long is given up, so that a cut cable is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);

@@ -36,6 +36,7 @@ fn of_device(observed: &Observed) -> DriveStatus {
         media: text(serde_json::json!(observed.media)),
         size_bytes: observed.size_bytes,
         block_bytes: observed.block_bytes,
+        details: observed.details.as_ref().clone(),
         denied: observed.denied.iter().cloned().map(reason).collect(),
         waiting_for: None,
         volumes: Vec::new(),
@@ -44,18 +45,24 @@ fn of_device(observed: &Observed) -> DriveStatus {
     }
 }
 
-/// A device that looks like a drive that is known. It has no id, and is named by its place.
-pub(crate) fn newcomer(cluster: &Cluster, newcomer: &Newcomer) -> Drive {
-    let node = node_name(cluster, newcomer.node);
-    let mut status = DriveStatus { since_ms: newcomer.since_ms, ..of_device(&newcomer.device) };
-    status.denied.insert(0, reason(cluster.conflict(newcomer)));
+/// A device that is no drive of a registry. It has no id, and is named by its place.
+pub fn device(node: &str, observed: &Observed) -> Drive {
+    let status = DriveStatus { node: node.to_owned(), ..of_device(observed) };
     Drive {
         api_version: API_VERSION.to_owned(),
         kind: "Drive".to_owned(),
         metadata: Metadata { name: format!("{node}:{}", status.path), uid: String::new() },
         spec: DriveSpec { in_operation: false },
-        status: DriveStatus { node, ..status },
+        status,
     }
+}
+
+/// A device that looks like a drive that is known.
+pub(crate) fn newcomer(cluster: &Cluster, newcomer: &Newcomer) -> Drive {
+    let mut drive = device(&node_name(cluster, newcomer.node), &newcomer.device);
+    drive.status.since_ms = newcomer.since_ms;
+    drive.status.denied.insert(0, reason(cluster.conflict(newcomer)));
+    drive
 }
 
 /// A drive that is known.

@@ -31,7 +31,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "label", run: drive::label, seeds: drive::label_seeds },
     Target { name: "table", run: drive::table, seeds: drive::table_seeds },
     Target { name: "agent_record", run: stored::agent_record, seeds: stored::agent_record_seeds },
@@ -40,6 +40,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "mountinfo", run: machine::mountinfo, seeds: machine::mountinfo_seeds },
     Target { name: "blkid", run: machine::blkid, seeds: machine::blkid_seeds },
     Target { name: "sysfs", run: machine::sysfs, seeds: machine::sysfs_seeds },
+    Target { name: "udev", run: machine::udev, seeds: machine::udev_seeds },
     Target { name: "glob", run: machine::glob, seeds: machine::glob_seeds },
     Target { name: "names", run: typed::names, seeds: typed::names_seeds },
     Target { name: "token", run: typed::token, seeds: typed::token_seeds },

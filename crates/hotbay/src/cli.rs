@@ -19,7 +19,7 @@ Hotbay: block storage for bare metal. Usage: hotbay [--api PLACE] COMMAND
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
-  node         Run the agent of this machine, for a registry on another one
+  node         Run this machine's agent for a registry elsewhere, or just scan
   config       Look at the settings of up and node, and their file: check
   token        Let agents and clients on other machines in: create, list, revoke
 Look:

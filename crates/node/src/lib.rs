@@ -8,6 +8,7 @@
 //! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry elsewhere.
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
 //! - [`inventory`]: which devices there are.
+//! - [`mod@survey`]: one look at them, without a registry.
 //! - [`state_dir`]: what survives a restart.
 
 mod agent_loop;
@@ -22,6 +23,7 @@ mod link;
 mod membership;
 mod renewal;
 mod state_dir;
+mod survey;
 mod tls;
 
 pub use agent_loop::{Config, NodeError, run};
@@ -30,4 +32,5 @@ pub use inventory::Place;
 pub use joining::{JoinError, JoinOptions, join};
 pub use membership::{Member, MembershipError};
 pub use state_dir::StateDirError;
+pub use survey::{SurveyError, cluster_of, survey};
 pub use tls::{PinnedDial, PinnedDialError, TlsError};

@@ -69,6 +69,11 @@ impl StateDir {
         Ok(Self { path: path.to_owned(), checkpoint })
     }
 
+    /// The folder as it is, to be read alone.
+    pub(crate) fn as_it_is(path: &Path) -> Self {
+        Self { path: path.to_owned(), checkpoint: |_| {} }
+    }
+
     /// What is on disk from earlier starts.
     pub(crate) fn load(&self) -> RecordFound {
         let identity = match self.read("identity") {

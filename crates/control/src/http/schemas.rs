@@ -142,54 +142,101 @@ fn drive() -> Value {
 }
 
 fn drive_status() -> Value {
-    object(
-        &[
-            "node",
-            "state",
-            "goal",
-            "sinceMs",
-            "present",
-            "path",
-            "deviceKind",
-            "media",
-            "sizeBytes",
-            "blockBytes",
-            "denied",
-            "volumes",
-            "removalWanted",
-        ],
-        json!({
-            "node": text(),
-            "state": {
-                "enum": ["UnknownDevice", "AttachingDevice", "AttachedDevice", "ClosingDevice", "DetachedDevice"],
-            },
-            "goal": object(&["wish", "generation"], json!({
-                "wish": { "enum": ["attach", "detach"] },
-                "generation": number("How often what is wanted has changed."),
-                "order": words(ORDER),
-            })),
-            "sinceMs": number("Since when it is in this state, in Unix milliseconds."),
-            "present": flag("The device is on its machine."),
-            "path": text(),
-            "bay": text(),
-            "model": text(),
-            "serial": text(),
-            "wwn": text(),
-            "deviceKind": { "enum": ["Block", "Loop", "File"] },
-            "media": { "enum": ["NVMe", "SSD", "HDD", "File", "Unknown"] },
-            "sizeBytes": number("Its size."),
-            "blockBytes": number("The smallest unit that it writes."),
-            "denied": {
-                "type": "array",
-                "items": reference("DeniedReason"),
-                "description": "Why it cannot be added; empty when it can.",
-            },
-            "waitingFor": words("Why it is not as wished."),
-            "volumes": texts(),
-            "removalWanted": flag("A removal was asked for and waits for the volumes."),
-            "askedBy": text(),
-        }),
-    )
+    let required = [
+        "node",
+        "state",
+        "goal",
+        "sinceMs",
+        "present",
+        "path",
+        "deviceKind",
+        "media",
+        "sizeBytes",
+        "blockBytes",
+        "transport",
+        "physicalBlockBytes",
+        "readOnly",
+        "removable",
+        "zoned",
+        "denied",
+        "volumes",
+        "removalWanted",
+    ];
+    let mut properties = json!({
+        "node": text(),
+        "state": {
+            "enum": ["UnknownDevice", "AttachingDevice", "AttachedDevice", "ClosingDevice", "DetachedDevice"],
+        },
+        "goal": object(&["wish", "generation"], json!({
+            "wish": { "enum": ["attach", "detach"] },
+            "generation": number("How often what is wanted has changed."),
+            "order": words(ORDER),
+        })),
+        "sinceMs": number("Since when it is in this state, in Unix milliseconds."),
+        "present": flag("The device is on its machine."),
+        "path": text(),
+        "bay": words("The bay that was named by hand, else the slot, where the machine can tell."),
+        "model": text(),
+        "serial": text(),
+        "wwn": text(),
+        "deviceKind": { "enum": ["Block", "Loop", "File"] },
+        "media": { "enum": ["NVMe", "SSD", "HDD", "File", "Unknown"] },
+        "sizeBytes": number("Its size."),
+        "blockBytes": number("The smallest unit that it writes."),
+        "denied": {
+            "type": "array",
+            "items": reference("DeniedReason"),
+            "description": "Why it cannot be added; empty when it can.",
+        },
+        "waitingFor": words("Why it is not as wished."),
+        "volumes": texts(),
+        "removalWanted": flag("A removal was asked for and waits for the volumes."),
+        "askedBy": text(),
+    });
+    if let (Some(properties), Value::Object(details)) = (properties.as_object_mut(), details()) {
+        properties.extend(details);
+    }
+    object(&required, properties)
+}
+
+/// What is known of a device beside its size and identity.
+fn details() -> Value {
+    let partition = object(
+        &["name", "sizeBytes"],
+        json!({ "name": words("Such as sda1."), "sizeBytes": number("Its size.") }),
+    );
+    json!({
+        "vendor": text(),
+        "firmware": text(),
+        "transport": {
+            "enum": [
+                "nvme", "sata", "sas", "usb", "virtio", "iscsi", "fc", "mmc", "file", "unknown",
+            ],
+            "description": "How the machine reaches it.",
+        },
+        "enclosure": words("The enclosure that the bay is in."),
+        "physicalBlockBytes": number("The unit that the medium writes; 0 if it is not told."),
+        "readOnly": flag("It cannot be written to."),
+        "removable": flag("Its medium can be taken out of it."),
+        "zoned": flag("Parts of it can only be written in sequence."),
+        "links": {
+            "type": "array",
+            "items": text(),
+            "description": "Its names below /dev/disk/by-id, where udev runs.",
+        },
+        "contents": words("What is on it as a whole and not ours, as blkid calls it: ext4, gpt, LVM2_member."),
+        "partitions": { "type": "array", "items": partition },
+        "mounts": {
+            "type": "array",
+            "items": text(),
+            "description": "Where it, or anything that stands on it, is mounted; [swap] where the machine swaps to it.",
+        },
+        "holders": {
+            "type": "array",
+            "items": text(),
+            "description": "The block devices that stand on it or on a part of it.",
+        },
+    })
 }
 
 fn denied_reason() -> Value {

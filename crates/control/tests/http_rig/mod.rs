@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hotbay_core::device::{Details, Partition, Transport};
 use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_core::message::AnswerResult;
 use hotbay_registry::{MemoryStore, Registry, Surroundings};
@@ -84,6 +85,7 @@ impl Rig {
         let mut registration = registration("node-a", 1, &["S1"]);
         let mut foreign = device(1, "S2");
         foreign.denied.push(hotbay_core::device::Denied::Filesystem { kind: "ext4".to_owned() });
+        *foreign.details = everything();
         registration.devices.push(foreign);
         FakeAgent::join(&self.api(), registration).await.0
     }
@@ -130,5 +132,25 @@ impl Rig {
         let order = agent.order().await;
         agent.answer(&order, AnswerResult::Done).await;
         agent.settle(vec![device(0, "S1")]).await;
+    }
+}
+
+/// Every property that a device can have.
+fn everything() -> Details {
+    let texts = |text: &str| vec![text.to_owned()];
+    Details {
+        vendor: Some("ACME".to_owned()),
+        firmware: Some("1.0".to_owned()),
+        transport: Transport::Sas,
+        enclosure: Some("5001438024c4e8bd".to_owned()),
+        physical_block_bytes: 4096,
+        read_only: true,
+        removable: true,
+        zoned: true,
+        links: texts("wwn-0x5000c500a1b2c3d4"),
+        contents: Some("ext4".to_owned()),
+        partitions: vec![Partition { name: "sdb1".to_owned(), size_bytes: 1 << 20 }],
+        mounts: texts("/mnt"),
+        holders: texts("dm-0"),
     }
 }

@@ -120,6 +120,16 @@ pub enum Denied {
     Held {
         by: Vec<String>,
     },
+    /// It belongs to something that is made of drives, or makes another device of it: `of` is `LVM`, `LUKS`,
+    /// `software RAID`, `multipath`, `ZFS` and the like, `by` the devices through which it is in use now, if any.
+    Member {
+        of: String,
+        by: Vec<String>,
+    },
+    /// The machine swaps to it, or to these parts of it.
+    Swap {
+        at: Vec<String>,
+    },
     Looped {
         by: Vec<String>,
     },
@@ -163,6 +173,9 @@ impl fmt::Display for Denied {
                 write!(f, "it is not empty (first byte that is not zero: {at_byte})")
             }
             Self::Held { by } => write!(f, "it is held by {}", by.join(", ")),
+            Self::Member { of, by } if by.is_empty() => write!(f, "it is a member of {of}"),
+            Self::Member { of, by } => write!(f, "it is a member of {of} ({})", by.join(", ")),
+            Self::Swap { at } => write!(f, "it is used for swap ({})", at.join(", ")),
             Self::Looped { by } => write!(f, "a loop device is over it ({})", by.join(", ")),
             Self::ReadOnly => f.write_str("it is read-only"),
             Self::Removable => f.write_str("it is a removable medium"),

@@ -169,6 +169,8 @@ mod tests {
             (Some(2), &b""[..], &b"error: /dev/sdb: No such file"[..]),
             (Some(2), b"TYPE=x", b""),
             (Some(0), b"", b""),
+            (Some(0), b"\xff\xfe\0 garbage\nTYPE\n==\n", b""),
+            (Some(0), &[b'='; 100_000], b""),
             (Some(8), b"", b""),
             (Some(4), b"", b"usage"),
             (None, b"", b""),

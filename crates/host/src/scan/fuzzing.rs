@@ -6,6 +6,7 @@ use super::blkid::{self, Signatures};
 use super::glob::{self, Pattern, PatternError};
 use super::mountinfo::Mounts;
 use super::sysfs;
+use super::udev::Record;
 use crate::kernel_id::DeviceNumber;
 
 /// Where a device is mounted or swaps, by a mount table and a swap table. Every path under `/dev` is that device.
@@ -41,6 +42,12 @@ pub fn evidence(nguid: &[u8], wwid: &[u8], serial: &[u8], serial_page: &[u8]) ->
         serial: serial.or_else(|| sysfs::serial_in_page(serial_page)),
         ..Evidence::default()
     }
+}
+
+/// What a drive is known by, and its links, if a file of udev's database has these contents and sysfs tells `known`.
+pub fn udev(file: &[u8], known: Evidence) -> (Evidence, Vec<String>) {
+    let record = Record::parse(file);
+    (record.fill(known), record.links)
 }
 
 /// A device number, as sysfs and the mount table write it.

@@ -84,6 +84,17 @@ impl Pattern {
         found.sort();
         Ok(found)
     }
+
+    /// Whether a path is written as the pattern says. Looks at nothing.
+    pub(crate) fn fits(&self, path: &str) -> bool {
+        let Some(relative) = path.strip_prefix('/') else { return false };
+        let names: Vec<&str> = relative.split('/').collect();
+        let fits_name = |(component, name): (&Vec<Token>, &&str)| {
+            let chars: Vec<char> = name.chars().collect();
+            !is_hidden(component, &chars) && fits(component, &chars)
+        };
+        names.len() == self.components.len() && self.components.iter().zip(&names).all(fits_name)
+    }
 }
 
 /// The name, if a component has nothing to choose from.
@@ -103,8 +114,7 @@ fn list(directory: &Path, component: &[Token], out: &mut Vec<PathBuf>) -> Result
         // A name that is not text cannot be written in a pattern either.
         let Some(name) = name.to_str() else { continue };
         let chars: Vec<char> = name.chars().collect();
-        let hidden = chars.first() == Some(&'.') && component.first() != Some(&Token::One('.'));
-        if !hidden && fits(component, &chars) {
+        if !is_hidden(component, &chars) && fits(component, &chars) {
             out.push(directory.join(name));
             if out.len() > MAX_MATCHES {
                 return Ok(());
@@ -112,6 +122,10 @@ fn list(directory: &Path, component: &[Token], out: &mut Vec<PathBuf>) -> Result
         }
     }
     Ok(())
+}
+
+fn is_hidden(component: &[Token], name: &[char]) -> bool {
+    name.first() == Some(&'.') && component.first() != Some(&Token::One('.'))
 }
 
 fn absent(error: &io::Error) -> bool {
@@ -245,6 +259,21 @@ mod tests {
                 matches!(Pattern::parse(bad), Err(PatternError::OpenBracket { .. })),
                 "{bad:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_path_fits_as_it_is_written() {
+        let fits = |pattern: &str, path: &str| Pattern::parse(pattern).unwrap().fits(path);
+        assert!(fits("/dev/sd[a-c]", "/dev/sdb") && fits("//dev/./*", "/dev/sdb"));
+        for (pattern, path) in [
+            ("/dev/sd*", "/dev/nvme0n1"),
+            ("/dev/*", "/dev/disk/by-id"),
+            ("/dev/*", "/dev/.hidden"),
+            ("/dev/sda", "dev/sda"),
+            ("/dev/sda/*", "/dev/sda"),
+        ] {
+            assert!(!fits(pattern, path), "{pattern} {path}");
         }
     }
 

@@ -7,34 +7,39 @@ pub(crate) mod blkid;
 #[doc(hidden)]
 pub mod fuzzing;
 mod glob;
+mod machine;
+mod member;
 pub(crate) mod mountinfo;
 mod observe;
 pub(crate) mod sysfs;
+pub(crate) mod udev;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use hotbay_core::device::{DeviceKind, Media};
+use hotbay_core::device::{Details, DeviceKind, Media, Partition, Transport};
 use hotbay_core::evidence::Evidence;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::kernel_id::{DeviceNumber, KernelId};
-use mountinfo::Mounts;
-use sysfs::{Loop, Sysfs};
+use machine::Machine;
+use sysfs::Sysfs;
 
 pub use blkid::Signatures;
 pub use glob::PatternError;
 pub use observe::{Observation, identify, observe, unlooked};
 pub(crate) use observe::{denied_by_contents, denied_from_outside};
+pub use sysfs::Holder;
 
 /// What a plain file counts as a block. Loop devices have the same unless told otherwise, so that a file can serve
 /// either way.
 pub(crate) const FILE_BLOCK_BYTES: u32 = 512;
 
 /// Where the system lives; a drive mounted at one of these is never taken.
-const SYSTEM_MOUNTS: [&str; 6] = ["/", "/boot", "/boot/efi", "/efi", "/usr", "[swap]"];
+pub(crate) const SYSTEM_MOUNTS: [&str; 7] =
+    ["/", "/boot", "/boot/efi", "/efi", "/usr", "/var", mountinfo::SWAP];
 
 /// Which devices an agent looks at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +65,26 @@ pub struct Candidate {
     pub media: Media,
     /// All but the evidence of a file, which needs its filesystem to be asked.
     pub evidence: Evidence,
+    /// Where it is, and in which enclosure, if the machine can tell.
+    pub bay: Option<String>,
+    pub enclosure: Option<String>,
+    pub vendor: Option<String>,
+    pub firmware: Option<String>,
+    pub transport: Transport,
+    /// Zero if it is not told.
+    pub physical_block_bytes: u32,
     pub read_only: bool,
     pub removable: bool,
+    pub zoned: bool,
+    /// Its names below `/dev/disk/by-id`.
+    pub links: Vec<String>,
     /// Block devices that hold it or a partition of it.
-    pub holders: Vec<String>,
-    pub partitions: Vec<String>,
+    pub holders: Vec<Holder>,
+    pub partitions: Vec<Partition>,
     /// Where it, or anything that stands on it, is mounted.
     pub mounts: Vec<String>,
+    /// The devices on it, or it itself, that the machine swaps to.
+    pub swaps: Vec<String>,
     /// Loop devices over it or a partition of it, as far as their paths tell.
     pub loops: Vec<String>,
 }
@@ -75,6 +93,25 @@ impl Candidate {
     /// The mounts that make it the system drive.
     pub fn system_mounts(&self) -> Vec<String> {
         self.mounts.iter().filter(|at| SYSTEM_MOUNTS.contains(&at.as_str())).cloned().collect()
+    }
+
+    /// What people want to know of it, all but its contents: these take a look at the device.
+    pub fn details(&self) -> Details {
+        Details {
+            vendor: self.vendor.clone(),
+            firmware: self.firmware.clone(),
+            transport: self.transport,
+            enclosure: self.enclosure.clone(),
+            physical_block_bytes: self.physical_block_bytes,
+            read_only: self.read_only,
+            removable: self.removable,
+            zoned: self.zoned,
+            links: self.links.clone(),
+            contents: None,
+            partitions: self.partitions.clone(),
+            mounts: self.mounts.clone(),
+            holders: self.holders.iter().map(|holder| holder.name.clone()).collect(),
+        }
     }
 }
 
@@ -110,6 +147,52 @@ pub fn list(selection: &Selection) -> Result<Vec<Candidate>, ScanError> {
     Ok(candidates)
 }
 
+/// One device by its number, as [`list`] would show it; `None` if it is not there, is no drive, or is not selected.
+/// Reads the files of that device and of what stands on it, the mount table, and what the loop devices are over.
+pub fn one(number: DeviceNumber, selection: &Selection) -> Result<Option<Candidate>, ScanError> {
+    let sysfs = Sysfs::of_machine();
+    let Some(name) = selected(&sysfs, number, selection)? else { return Ok(None) };
+    Ok(Machine::read(sysfs)?.block_device(&name))
+}
+
+/// The name of a device, if it is a whole one and selected.
+fn selected(
+    sysfs: &Sysfs,
+    number: DeviceNumber,
+    selection: &Selection,
+) -> Result<Option<String>, ScanError> {
+    let Some((name, false)) = sysfs.find(number).map_err(ScanError::Sysfs)? else {
+        return Ok(None);
+    };
+    let disk = sysfs.disk(&name);
+    let is_selected = match selection {
+        Selection::All => disk.is_physical(),
+        Selection::Patterns(patterns) => names_device(patterns, &disk.path(), number)?,
+    };
+    Ok(is_selected.then_some(name))
+}
+
+/// Whether one of the patterns leads to a device. Most are written as the kernel names it, and then no directory is
+/// listed.
+fn names_device(
+    patterns: &[String],
+    path: &str,
+    number: DeviceNumber,
+) -> Result<bool, PatternError> {
+    let parsed = patterns.iter().map(|pattern| glob::Pattern::parse(pattern));
+    let patterns: Vec<glob::Pattern> = parsed.collect::<Result<_, _>>()?;
+    let is_it = |path: &Path| matches!(KernelId::of_path(path), Ok(Some(KernelId::Block(found))) if found == number);
+    if patterns.iter().any(|pattern| pattern.fits(path)) && is_it(Path::new(path)) {
+        return Ok(true);
+    }
+    for pattern in &patterns {
+        if pattern.matches()?.iter().any(|path| is_it(path)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Whether a text is a pattern that [`list`] takes. Looks at nothing.
 pub fn check_pattern(text: &str) -> Result<(), PatternError> {
     glob::Pattern::parse(text).map(drop)
@@ -129,105 +212,10 @@ pub(crate) fn candidate_at(path: &Path) -> Result<Option<Candidate>, ScanError> 
     Ok(Machine::read(Sysfs::of_machine())?.at_path(path))
 }
 
-/// What is read once for all devices of one listing.
-struct Machine {
-    sysfs: Sysfs,
-    mounts: Mounts,
-    loops: Vec<Loop>,
-}
-
-impl Machine {
-    fn read(sysfs: Sysfs) -> Result<Self, ScanError> {
-        let loops = sysfs.loops().map_err(ScanError::Sysfs)?;
-        Ok(Self { sysfs, mounts: Mounts::read().map_err(ScanError::Mounts)?, loops })
-    }
-
-    fn physical(&self) -> Result<Vec<Candidate>, ScanError> {
-        let names = self.sysfs.disks().map_err(ScanError::Sysfs)?;
-        let physical = names.iter().filter(|name| self.sysfs.disk(name).is_physical());
-        Ok(physical.filter_map(|name| self.block_device(name)).collect())
-    }
-
-    fn at_path(&self, path: &Path) -> Option<Candidate> {
-        match KernelId::of_path(path).ok()?? {
-            KernelId::Block(number) => match self.sysfs.device(number)? {
-                (name, false) => self.block_device(&name),
-                (_, true) => None,
-            },
-            id @ KernelId::File { .. } => self.plain_file(path, id),
-        }
-    }
-
-    fn block_device(&self, name: &str) -> Option<Candidate> {
-        let disk = self.sysfs.disk(name);
-        let number = disk.number()?;
-        let is_loop = name.starts_with("loop");
-        if is_loop && disk.backing().is_none() {
-            return None;
-        }
-        let partitions = disk.partitions();
-        let stack = self.sysfs.stack(name);
-        let mounts = stack.values().flat_map(|number| self.mounts.of(*number));
-        let numbers: BTreeSet<DeviceNumber> =
-            partitions.values().copied().chain([number]).collect();
-        Some(Candidate {
-            id: KernelId::Block(number),
-            sequence: disk.sequence(),
-            kind: if is_loop { DeviceKind::Loop } else { DeviceKind::Block },
-            path: disk.path(),
-            size_bytes: disk.size_bytes(),
-            block_bytes: disk.block_bytes(),
-            media: if is_loop { Media::File } else { disk.media() },
-            evidence: disk.evidence(),
-            read_only: disk.read_only(),
-            removable: disk.removable(),
-            holders: disk.holders().into_iter().collect(),
-            partitions: partitions.into_keys().collect(),
-            mounts: mounts.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect(),
-            loops: self.loops_over(|backing| match backing_in_dev(backing) {
-                Some(KernelId::Block(number)) => numbers.contains(&number),
-                Some(KernelId::File { .. }) | None => false,
-            }),
-        })
-    }
-
-    fn plain_file(&self, path: &Path, id: KernelId) -> Option<Candidate> {
-        let path = path.canonicalize().ok()?;
-        let metadata = path.metadata().ok()?;
-        let text = path.to_str()?.to_owned();
-        Some(Candidate {
-            id,
-            sequence: None,
-            kind: DeviceKind::File,
-            size_bytes: metadata.len(),
-            block_bytes: FILE_BLOCK_BYTES,
-            media: Media::File,
-            evidence: Evidence::default(),
-            read_only: metadata.permissions().readonly(),
-            removable: false,
-            holders: Vec::new(),
-            partitions: Vec::new(),
-            mounts: Vec::new(),
-            loops: self.loops_over(|backing| backing == text),
-            path: text,
-        })
-    }
-
-    fn loops_over(&self, is_this: impl Fn(&str) -> bool) -> Vec<String> {
-        let over = self.loops.iter().filter(|device| is_this(&device.backing));
-        over.map(|device| format!("/dev/{}", device.name)).collect()
-    }
-}
-
-/// Only under `/dev`, which is in memory: a backing file elsewhere may be on a filesystem that hangs.
-fn backing_in_dev(backing: &str) -> Option<KernelId> {
-    let path = PathBuf::from(backing);
-    path.starts_with("/dev").then(|| KernelId::of_path(&path).ok().flatten()).flatten()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scan::mountinfo::Mounts;
 
     #[test]
     fn plain_files_are_listed_once_however_often_they_are_named() {
@@ -271,5 +259,41 @@ mod tests {
             return;
         }
         assert!(all.iter().any(|c| c.system_mounts().contains(&"/".to_owned())));
+    }
+
+    fn number_of(candidate: &Candidate) -> DeviceNumber {
+        match candidate.id {
+            KernelId::Block(number) => number,
+            KernelId::File { .. } => panic!("{candidate:?}"),
+        }
+    }
+
+    #[test]
+    fn one_device_is_seen_as_among_all() {
+        let Ok(all) = list(&Selection::All) else {
+            eprintln!("SKIPPED: this machine shows no block devices");
+            return;
+        };
+        let by_path = |path: &str| Selection::Patterns(vec![path.to_owned()]);
+        for candidate in &all {
+            let number = number_of(candidate);
+            assert_eq!(one(number, &Selection::All).unwrap().as_ref(), Some(candidate));
+            if Path::new(&candidate.path).exists() {
+                let named = one(number, &by_path(&candidate.path)).unwrap();
+                assert_eq!(named.as_ref(), Some(candidate));
+            }
+            assert_eq!(one(number, &by_path("/dev/null")).unwrap(), None);
+        }
+        let nowhere = DeviceNumber { major: 4_095, minor: 1_048_575 };
+        assert_eq!(one(nowhere, &Selection::All).unwrap(), None);
+        assert!(one(nowhere, &by_path("relative")).unwrap().is_none(), "there is nothing to match");
+    }
+
+    #[test]
+    fn a_sysfs_that_cannot_be_read_is_no_answer_about_a_device() {
+        let empty = tempfile::tempdir().unwrap();
+        let number = DeviceNumber { major: 8, minor: 0 };
+        let answer = selected(&Sysfs::at(empty.path()), number, &Selection::All);
+        assert!(matches!(answer, Err(ScanError::Sysfs(_))), "{answer:?}");
     }
 }

@@ -12,6 +12,19 @@ use crate::kernel_id::{DeviceNumber, KernelId};
 /// Longest table that is read; at some 150 bytes a mount this is over 400,000 mounts.
 const MAX_BYTES: u64 = 64 << 20;
 
+/// Where something is that the machine swaps to.
+pub(crate) const SWAP: &str = "[swap]";
+
+/// Below these, containers get pieces of a filesystem that is mounted elsewhere: with every start of one.
+const CONTAINER_FOLDERS: [&str; 6] = [
+    "/run/containerd/",
+    "/run/docker/",
+    "/var/lib/containerd/",
+    "/var/lib/containers/",
+    "/var/lib/docker/",
+    "/var/lib/kubelet/",
+];
+
 /// Where each device is mounted, and which devices swap.
 #[derive(Debug, Default)]
 pub(crate) struct Mounts {
@@ -41,6 +54,7 @@ impl Mounts {
     pub(super) fn parse(table: &[u8], device_at: impl Fn(&str) -> Option<DeviceNumber>) -> Self {
         let mut by_device: HashMap<DeviceNumber, BTreeSet<String>> = HashMap::new();
         let mut sources: HashMap<String, Option<DeviceNumber>> = HashMap::new();
+        let mut pieces = Vec::new();
         for line in table.split(|byte| *byte == b'\n') {
             let Some(mount) = Mount::parse(line) else { continue };
             // btrfs and others show a number of their own making; the device is in the source then.
@@ -51,9 +65,16 @@ impl Mounts {
             } else {
                 None
             };
-            if let Some(device) = device {
+            let Some(device) = device else { continue };
+            if mount.is_piece_for_container {
+                pieces.push((device, mount.point));
+            } else {
                 by_device.entry(device).or_default().insert(mount.point);
             }
+        }
+        for (device, point) in pieces {
+            // All that is left of a mount is still a mount.
+            by_device.entry(device).or_insert_with(|| BTreeSet::from([point]));
         }
         Self { by_device }
     }
@@ -68,7 +89,7 @@ impl Mounts {
                 continue;
             };
             if let Some(device) = device_at(&path) {
-                self.by_device.entry(device).or_default().insert("[swap]".into());
+                self.by_device.entry(device).or_default().insert(SWAP.into());
             }
         }
     }
@@ -78,6 +99,8 @@ struct Mount {
     device: DeviceNumber,
     point: String,
     source: String,
+    /// A folder or file of a filesystem, bound to where a container finds it.
+    is_piece_for_container: bool,
 }
 
 impl Mount {
@@ -85,10 +108,13 @@ impl Mount {
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let device = DeviceNumber::parse(std::str::from_utf8(fields.nth(2)?).ok()?)?;
-        let point = unescape(fields.nth(1)?);
+        let root = fields.next()?;
+        let point = unescape(fields.next()?);
         fields.find(|field| *field == b"-")?;
         let source = unescape(fields.nth(1)?);
-        Some(Self { device, point, source })
+        let is_piece_for_container =
+            root != b"/" && CONTAINER_FOLDERS.iter().any(|folder| point.starts_with(folder));
+        Some(Self { device, point, source, is_piece_for_container })
     }
 }
 
@@ -169,6 +195,25 @@ mod tests {
         assert_eq!(at(&mounts, SDA1), ["/bad\u{fffd}\\777", "/mnt\\04"]);
     }
 
+    /// On a machine with containers every start of one binds folders of the system drive to other places: they say
+    /// nothing about the drive that its own mount does not say.
+    #[test]
+    fn pieces_for_containers_count_only_where_nothing_else_is_mounted() {
+        let pod = "/var/lib/kubelet/pods/1/volume-subpaths/a";
+        let table = format!(
+            "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            23 22 8:1 /srv/a {pod} rw - ext4 /dev/sda1 rw\n\
+            24 22 8:1 /srv/b /mnt/bound rw - ext4 /dev/sda1 rw\n\
+            25 22 8:16 /a {pod} rw - ext4 /dev/sdb rw\n"
+        );
+        let mounts = Mounts::parse(table.as_bytes(), dev);
+        assert_eq!(at(&mounts, SDA1), ["/", "/mnt/bound"]);
+        assert_eq!(at(&mounts, SDB), [pod]);
+        // A whole filesystem is somebody's volume, wherever it is.
+        let volume = format!("22 1 8:1 / {pod} rw - ext4 x rw\n23 1 8:1 / /x rw - ext4 x rw\n");
+        assert_eq!(at(&Mounts::parse(volume.as_bytes(), dev), SDA1), [pod, "/x"]);
+    }
+
     #[test]
     fn a_table_of_50_000_mounts_is_read_whole() {
         let mut table = String::new();
@@ -177,6 +222,7 @@ mod tests {
             table.push_str(&format!("{n} 1 {device} / /mnt/{n:05} rw - btrfs /dev/sdb rw\n"));
         }
         let asked = std::cell::Cell::new(0);
+        let began = std::time::Instant::now();
         let mounts = Mounts::parse(table.as_bytes(), |path| {
             asked.set(asked.get() + 1);
             dev(path)
@@ -184,6 +230,8 @@ mod tests {
         assert_eq!(mounts.of(SDA1).count(), 25_000);
         assert_eq!(mounts.of(SDB).count(), 25_000);
         assert_eq!(asked.get(), 1, "each source is looked up once");
+        // Far from what it takes; a table that is walked again for every mount would take minutes.
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -4,12 +4,12 @@
 
 use std::time::Duration;
 
-use hotbay_core::device::{Denied, Observed};
+use hotbay_core::device::{Denied, Details, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId};
 use hotbay_core::label::table::{LEAST_DRIVE_BYTES, Table, Unfit};
 
-use super::{Candidate, Signatures};
+use super::{Candidate, Signatures, member};
 use crate::worker::{LabelLook, LookError, Looked, Request, Response, Running, Workers, chain};
 
 /// What came of looking at a device.
@@ -43,12 +43,12 @@ pub fn unlooked(candidate: &Candidate, evidence: Evidence) -> Observed {
     Observed {
         evidence,
         path: candidate.path.clone(),
-        bay: None,
+        bay: candidate.bay.clone(),
         kind: candidate.kind,
         media: candidate.media,
         size_bytes: candidate.size_bytes,
         block_bytes: candidate.block_bytes,
-        details: Box::default(),
+        details: Box::new(candidate.details()),
         label: None,
         denied: denied_from_outside(candidate),
     }
@@ -112,7 +112,22 @@ fn judge(
     if evidence.is_empty() {
         denied.push(Denied::NoIdentity);
     }
-    Observed { label, denied, ..unlooked(candidate, evidence) }
+    let contents = looked.as_ref().ok().and_then(contents);
+    let details = Box::new(Details { contents, ..candidate.details() });
+    Observed { label, denied, details, ..unlooked(candidate, evidence) }
+}
+
+/// What is on the device as a whole, if that is not ours.
+fn contents(looked: &Looked) -> Option<String> {
+    match &looked.label {
+        LabelLook::Absent { signatures: Signatures::Found { table, content }, .. } => {
+            content.clone().or_else(|| table.clone())
+        }
+        LabelLook::Absent { signatures: Signatures::Nothing | Signatures::Unclear(_), .. }
+        | LabelLook::Valid(_)
+        | LabelLook::Damaged
+        | LabelLook::UnknownVersion(_) => None,
+    }
 }
 
 /// Reasons that need no look at the device.
@@ -125,9 +140,10 @@ pub(crate) fn denied_from_outside(candidate: &Candidate) -> Vec<Denied> {
     } else if !mounts.is_empty() {
         denied.push(Denied::Mounted { at: mounts.clone() });
     }
-    if !candidate.holders.is_empty() {
-        denied.push(Denied::Held { by: candidate.holders.clone() });
+    if !candidate.swaps.is_empty() {
+        denied.push(Denied::Swap { at: candidate.swaps.clone() });
     }
+    denied.extend(member::denied_by_holders(candidate));
     if !candidate.loops.is_empty() {
         denied.push(Denied::Looped { by: candidate.loops.clone() });
     }
@@ -183,15 +199,19 @@ pub(crate) fn denied_by_contents(
         Signatures::Nothing => {}
         Signatures::Found { table, content } => {
             denied.extend(table.clone().map(|table| Denied::Partitioned { table }));
-            denied.extend(content.clone().map(|kind| Denied::Filesystem { kind }));
+            let known = content.as_ref().map(|kind| member::denied_by_kind(candidate, kind));
+            denied.extend(known.flatten());
         }
         Signatures::Unclear(why) => denied.push(Denied::Unreadable { error: why.clone() }),
     }
     let partitioned = denied.iter().any(|denied| matches!(denied, Denied::Partitioned { .. }));
     if !candidate.partitions.is_empty() && !partitioned {
-        denied.push(Denied::Partitioned { table: candidate.partitions.join(", ") });
+        let names: Vec<&str> = candidate.partitions.iter().map(|p| p.name.as_str()).collect();
+        denied.push(Denied::Partitioned { table: names.join(", ") });
     }
-    if let (Some(at_byte), true) = (first_nonzero, denied.is_empty()) {
+    // Bytes that belong to something with a name are no reason of their own.
+    let has_name = matches!(signatures, Signatures::Found { .. }) || !denied.is_empty();
+    if let (Some(at_byte), false) = (first_nonzero, has_name) {
         denied.push(Denied::NotEmpty { at_byte });
     }
     denied
@@ -199,13 +219,14 @@ pub(crate) fn denied_by_contents(
 
 #[cfg(test)]
 mod tests {
-    use hotbay_core::device::{DeviceKind, LabelSeen, Media};
+    use hotbay_core::device::{DeviceKind, LabelSeen, Media, Partition, Transport};
     use hotbay_core::evidence::Evidence;
     use hotbay_core::ids::NodeId;
     use hotbay_core::order::Generation;
 
     use super::*;
     use crate::kernel_id::{DeviceNumber, KernelId};
+    use crate::scan::Holder;
 
     const OURS: ClusterId = ClusterId::from_bits(1);
 
@@ -219,13 +240,26 @@ mod tests {
             block_bytes: 512,
             media: Media::Ssd,
             evidence: Evidence::default(),
+            bay: None,
+            enclosure: None,
+            vendor: None,
+            firmware: None,
+            transport: Transport::Sas,
+            physical_block_bytes: 4096,
             read_only: false,
             removable: false,
+            zoned: false,
+            links: vec![],
             holders: vec![],
             partitions: vec![],
             mounts: vec![],
+            swaps: vec![],
             loops: vec![],
         }
+    }
+
+    fn partition() -> Partition {
+        Partition { name: "sdb1".into(), size_bytes: 1 << 20 }
     }
 
     fn looked() -> Looked {
@@ -259,7 +293,7 @@ mod tests {
     fn an_empty_drive_and_one_of_ours_are_not_denied() {
         assert_eq!(judge(&candidate(), Ok(looked()), Some(OURS)).denied, []);
         let ours = Looked { label: label(OURS), ..looked() };
-        let with_partition = Candidate { partitions: vec!["sdb1".into()], ..candidate() };
+        let with_partition = Candidate { partitions: vec![partition()], ..candidate() };
         let observed = judge(&with_partition, Ok(ours.clone()), Some(OURS));
         assert_eq!(observed.denied, []);
         assert!(observed.label.is_some());
@@ -305,6 +339,57 @@ mod tests {
         assert!(matches!(denied(small)[..], [Denied::TooSmall { .. }]));
         let odd = Candidate { block_bytes: 520, ..candidate() };
         assert!(matches!(denied(odd)[..], [Denied::Unreadable { .. }]));
+    }
+
+    #[test]
+    fn a_member_is_named_once_and_by_what_it_belongs_to() {
+        let raid = |content: &str| Looked {
+            label: absent(
+                Signatures::Found { table: None, content: Some(content.into()) },
+                Some(4096),
+            ),
+            ..looked()
+        };
+        let member = |of: &str, by: &[&str]| Denied::Member {
+            of: of.into(),
+            by: by.iter().map(|by| (*by).to_owned()).collect(),
+        };
+        let holder =
+            |name: &str, member_of| Holder { name: name.into(), called: name.into(), member_of };
+        let idle = judge(&candidate(), Ok(raid("linux_raid_member")), Some(OURS));
+        assert_eq!(idle.denied, [member("software RAID", &[])]);
+        assert_eq!(idle.details.contents.as_deref(), Some("linux_raid_member"));
+        let holders = vec![holder("md0", Some("software RAID")), holder("dm-1", None)];
+        let held = Candidate { holders, ..candidate() };
+        let active = judge(&held, Ok(raid("linux_raid_member")), Some(OURS));
+        let by_others = Denied::Held { by: vec!["dm-1".into()] };
+        assert_eq!(active.denied, [member("software RAID", &["md0"]), by_others.clone()]);
+        let both = judge(&held, Ok(raid("LVM2_member")), Some(OURS));
+        let expected = [member("software RAID", &["md0"]), by_others, member("LVM", &[])];
+        assert_eq!(both.denied, expected);
+        let filesystem = judge(&candidate(), Ok(raid("ext4")), Some(OURS));
+        assert_eq!(filesystem.denied, [Denied::Filesystem { kind: "ext4".into() }]);
+    }
+
+    #[test]
+    fn a_table_is_told_as_contents_unless_it_is_ours() {
+        let contents = |label| {
+            let looked = Looked { label, ..looked() };
+            judge(&candidate(), Ok(looked), Some(OURS)).details.contents
+        };
+        assert_eq!(contents(absent(gpt(), None)).as_deref(), Some("gpt"));
+        let both = Signatures::Found { table: Some("dos".into()), content: Some("vfat".into()) };
+        assert_eq!(contents(absent(both, None)).as_deref(), Some("vfat"));
+        assert_eq!(contents(absent(Signatures::Nothing, None)), None);
+        assert_eq!(contents(label(OURS)), None);
+        assert_eq!(contents(LabelLook::Damaged), None);
+    }
+
+    #[test]
+    fn the_slot_is_the_bay() {
+        let in_slot = Candidate { bay: Some("7".into()), ..candidate() };
+        assert_eq!(judge(&in_slot, Ok(looked()), Some(OURS)).bay.as_deref(), Some("7"));
+        assert_eq!(unlooked(&in_slot, Evidence::default()).bay.as_deref(), Some("7"));
     }
 
     #[test]

@@ -82,13 +82,14 @@ fn partition() {
 }
 
 /// A partition that the kernel is told of. It would outlive even the loop device's backing file.
-struct Partition<'a> {
+pub(crate) struct Partition<'a> {
     device: &'a LoopDevice,
-    path: String,
+    pub(crate) path: String,
 }
 
 impl<'a> Partition<'a> {
-    fn on(device: &'a LoopDevice) -> Self {
+    /// 16 MiB from the second MiB on.
+    pub(crate) fn on(device: &'a LoopDevice) -> Self {
         run("addpart", &[&device.path, "1", "4096", "32768"]);
         Self { device, path: format!("{}p1", device.path) }
     }

@@ -10,6 +10,7 @@
 mod attach;
 mod blockers;
 mod children;
+mod details;
 mod hang;
 mod holders;
 mod news;
@@ -34,9 +35,16 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> ExitCode {
-    let tests: Vec<Test> =
-        [attach::TESTS, blockers::TESTS, children::TESTS, hang::TESTS, news::TESTS, silent::TESTS]
-            .concat();
+    let tests: Vec<Test> = [
+        attach::TESTS,
+        blockers::TESTS,
+        children::TESTS,
+        details::TESTS,
+        hang::TESTS,
+        news::TESTS,
+        silent::TESTS,
+    ]
+    .concat();
     if arguments.iter().any(|argument| argument == "--list") {
         for (name, _) in tests {
             println!("{name}: test");

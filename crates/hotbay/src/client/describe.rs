@@ -1,6 +1,7 @@
 //! `hotbay describe`: everything about one drive or node, and what happened to it.
 
-use hotbay_api::kinds::{Drive, StorageNode};
+use hotbay_api::kinds::{Drive, DriveStatus, StorageNode};
+use hotbay_core::device::Details;
 
 use super::api::{Api, Kind};
 use super::error::ClientError;
@@ -55,14 +56,17 @@ fn drive(drive: &Drive) -> (String, Lines) {
             Some(drive.metadata.uid.clone()).filter(|uid| !uid.is_empty()).unwrap_or_else(missing),
         ),
         ("Node", status.node.clone()),
-        ("Bay", status.bay.clone().unwrap_or_else(missing)),
+        ("Bay", bay(status).unwrap_or_else(missing)),
         ("Path", status.path.clone()),
+        ("Vendor", status.details.vendor.clone().unwrap_or_else(missing)),
         ("Model", status.model.clone().unwrap_or_else(missing)),
         ("Serial", status.serial.clone().unwrap_or_else(missing)),
+        ("Firmware", status.details.firmware.clone().unwrap_or_else(missing)),
         ("WWN", status.wwn.clone().unwrap_or_else(missing)),
         ("Size", format!("{} ({} bytes)", words::size(status.size_bytes), status.size_bytes)),
-        ("Blocks", format!("{} bytes", status.block_bytes)),
+        ("Blocks", blocks(status)),
         ("Media", format!("{}, {} device", status.media, status.device_kind.to_lowercase())),
+        ("Transport", words::transport(status.details.transport).to_owned()),
         ("State", format!("{} for {since}", rows::state(status))),
         ("Wanted", format!("{}, generation {}", status.goal.wish, status.goal.generation)),
         ("Order", status.goal.order.clone().unwrap_or_else(missing)),
@@ -71,6 +75,7 @@ fn drive(drive: &Drive) -> (String, Lines) {
             Some(status.asked_by.clone()).filter(|who| !who.is_empty()).unwrap_or_else(missing),
         ),
     ];
+    lines.extend(details(&status.details));
     if !status.present {
         lines.push(("Present", "no: it is not on the machine".to_owned()));
     }
@@ -81,6 +86,45 @@ fn drive(drive: &Drive) -> (String, Lines) {
     lines.extend(status.waiting_for.iter().map(|why| ("Waiting for", why.clone())));
     lines.extend(status.denied.iter().map(|denied| ("Not usable", denied.message.clone())));
     (drive.metadata.uid.clone(), lines)
+}
+
+fn bay(status: &DriveStatus) -> Option<String> {
+    let bay = status.bay.clone()?;
+    Some(match &status.details.enclosure {
+        Some(enclosure) => format!("{bay} of enclosure {enclosure}"),
+        None => bay,
+    })
+}
+
+fn blocks(status: &DriveStatus) -> String {
+    match (status.block_bytes, status.details.physical_block_bytes) {
+        (bytes, physical) if physical == 0 || physical == bytes => format!("{bytes} bytes"),
+        (bytes, physical) => format!("{bytes} bytes, {physical} on the medium"),
+    }
+}
+
+/// What there is to say of a device only if it is so.
+fn details(details: &Details) -> Lines {
+    let mut lines = Lines::new();
+    let kinds = [
+        (details.read_only, "read-only"),
+        (details.removable, "removable"),
+        (details.zoned, "zoned: written in sequence"),
+    ];
+    let kinds: Vec<&str> = kinds.iter().filter(|(is_so, _)| *is_so).map(|(_, it)| *it).collect();
+    if !kinds.is_empty() {
+        lines.push(("Is", kinds.join(", ")));
+    }
+    lines.extend(details.contents.iter().map(|kind| ("Contents", kind.clone())));
+    let partitions = details.partitions.iter();
+    lines.extend(
+        partitions
+            .map(|part| ("Partition", format!("{}, {}", part.name, words::size(part.size_bytes)))),
+    );
+    lines.extend(details.holders.iter().map(|holder| ("Held by", holder.clone())));
+    lines.extend(details.mounts.iter().map(|at| ("Mounted at", at.clone())));
+    lines.extend(details.links.iter().map(|link| ("Link", format!("/dev/disk/by-id/{link}"))));
+    lines
 }
 
 fn node(node: &StorageNode) -> (String, Lines) {
@@ -120,4 +164,56 @@ async fn print_events(api: &Api, screen: &mut Screen, uid: &str) -> Result<Exit,
         }
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(status: serde_json::Value) -> Vec<String> {
+        let mut object = serde_json::json!({
+            "apiVersion": "hotbay.dev/v1alpha1", "kind": "Drive",
+            "metadata": { "name": "d-1", "uid": "7f" }, "spec": { "inOperation": false },
+            "status": {
+                "node": "node-a", "state": "UnknownDevice", "sinceMs": 0,
+                "goal": { "wish": "detach", "generation": 0 }, "present": true,
+                "path": "/dev/sda", "deviceKind": "Block", "media": "HDD",
+                "sizeBytes": 4096, "blockBytes": 512, "removalWanted": false,
+            },
+        });
+        let all = object["status"].as_object_mut().unwrap();
+        all.extend(status.as_object().unwrap().clone());
+        let lines = drive(&serde_json::from_value(object).unwrap()).1;
+        lines.into_iter().map(|(title, value)| format!("{title}: {value}")).collect()
+    }
+
+    #[test]
+    fn what_is_known_of_a_device_is_said_and_nothing_else() {
+        let told = lines(serde_json::json!({
+            "bay": "4", "enclosure": "5001438024c4e8bd", "vendor": "ACME", "firmware": "0003",
+            "transport": "sas", "physicalBlockBytes": 4096, "readOnly": true, "zoned": true,
+            "links": ["wwn-1"], "contents": "gpt", "mounts": ["/mnt"], "holders": ["dm-0"],
+            "partitions": [{ "name": "sda1", "sizeBytes": 16_777_216 }],
+        }));
+        for line in [
+            "Bay: 4 of enclosure 5001438024c4e8bd",
+            "Vendor: ACME",
+            "Firmware: 0003",
+            "Transport: sas",
+            "Blocks: 512 bytes, 4096 on the medium",
+            "Is: read-only, zoned: written in sequence",
+            "Contents: gpt",
+            "Partition: sda1, 16M",
+            "Held by: dm-0",
+            "Mounted at: /mnt",
+            "Link: /dev/disk/by-id/wwn-1",
+        ] {
+            assert!(told.iter().any(|found| found == line), "{line} in {told:#?}");
+        }
+        // The answer of a registry that knows less.
+        let bare = lines(serde_json::json!({}));
+        assert!(bare.contains(&"Blocks: 512 bytes".to_owned()), "{bare:#?}");
+        assert!(bare.contains(&"Transport: -".to_owned()), "{bare:#?}");
+        assert!(!bare.iter().any(|line| line.starts_with("Is:")), "{bare:#?}");
+    }
 }

@@ -19,7 +19,7 @@ pub(crate) mod get;
 mod nearest;
 pub(crate) mod place;
 mod repair;
-mod rows;
+pub(crate) mod rows;
 mod screen;
 mod status;
 mod suggest;

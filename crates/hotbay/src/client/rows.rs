@@ -1,6 +1,7 @@
 //! Drives and nodes as rows of a table. The last column says in words why something is not as wished.
 
 use hotbay_api::kinds::{Drive, DriveStatus, StorageNode};
+use hotbay_core::device::Details;
 
 use super::table::{Cell, Squeeze, Table, Tone};
 use super::words;
@@ -14,11 +15,24 @@ const DRIVE_SQUEEZES: &[Squeeze] = &[
     Squeeze::Drop { title: "MODEL" },
     Squeeze::Cut { title: "PATH", least: 9 },
     Squeeze::Drop { title: "MEDIA" },
+    Squeeze::Cut { title: "BAY", least: 6 },
     Squeeze::Cut { title: WHY, least: 14 },
     Squeeze::Drop { title: "PATH" },
     Squeeze::Cut { title: WHY, least: 8 },
     Squeeze::Cut { title: "SERIAL", least: 8 },
     Squeeze::Cut { title: "NODE", least: 8 },
+];
+
+const SEEN_SQUEEZES: &[Squeeze] = &[
+    Squeeze::Cut { title: WHY, least: 36 },
+    Squeeze::Cut { title: "MODEL", least: 8 },
+    Squeeze::Drop { title: "MODEL" },
+    Squeeze::Cut { title: WHY, least: 20 },
+    Squeeze::Drop { title: "MEDIA" },
+    Squeeze::Cut { title: "BAY", least: 4 },
+    Squeeze::Cut { title: "SERIAL", least: 8 },
+    Squeeze::Cut { title: "PATH", least: 9 },
+    Squeeze::Cut { title: WHY, least: 8 },
 ];
 
 /// The table of drives.
@@ -27,6 +41,7 @@ pub(crate) fn drives(drives: &[Drive], wide: bool, now_ms: u64) -> Table {
         vec!["NAME", "NODE", "BAY", "PATH", "MODEL", "SERIAL", "SIZE", "MEDIA", "STATE", WHY];
     if wide {
         titles.extend(["UID", "GENERATION", "SINCE", "ASKED BY"]);
+        titles.extend(["VENDOR", "FIRMWARE", "TRANSPORT"]);
     }
     let rows = drives.iter().map(|drive| drive_row(drive, wide, now_ms)).collect();
     Table { titles, rows, squeezes: DRIVE_SQUEEZES, keeps_its_end: "PATH" }
@@ -53,6 +68,61 @@ fn drive_row(drive: &Drive, wide: bool, now_ms: u64) -> Vec<Cell> {
             Cell::new(words::ago(status.since_ms, now_ms)),
             Cell::maybe(Some(status.asked_by.as_str()).filter(|by| !by.is_empty())),
         ]);
+        row.extend(made_of(&status.details));
+    }
+    row
+}
+
+/// Who made it, and how it is reached.
+fn made_of(details: &Details) -> [Cell; 3] {
+    [
+        Cell::maybe(details.vendor.as_deref()),
+        Cell::maybe(details.firmware.as_deref()),
+        Cell::new(words::transport(details.transport)),
+    ]
+}
+
+/// A device that was seen without asking a registry.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) drive: Drive,
+    /// It carries the label of the cluster that its machine belongs to.
+    pub(crate) is_ours: bool,
+}
+
+/// The table of devices as the agent of this machine sees them. A registry is not asked, so that they have no names and
+/// no states.
+pub(crate) fn seen(devices: &[Seen], wide: bool) -> Table {
+    let mut titles = vec!["PATH", "BAY", "MODEL", "SERIAL", "SIZE", "MEDIA", "USABLE", WHY];
+    if wide {
+        titles.extend(["VENDOR", "FIRMWARE", "TRANSPORT", "WWN", "CONTENTS"]);
+    }
+    let rows = devices.iter().map(|seen| seen_row(seen, wide)).collect();
+    Table { titles, rows, squeezes: SEEN_SQUEEZES, keeps_its_end: "PATH" }
+}
+
+fn seen_row(Seen { drive, is_ours }: &Seen, wide: bool) -> Vec<Cell> {
+    let status = &drive.status;
+    let (usable, tone) = match (status.denied.is_empty(), is_ours) {
+        (true, true) => ("ours", Tone::Good),
+        (true, false) => ("yes", Tone::Good),
+        (false, _) => ("no", Tone::Plain),
+    };
+    let reasons = status.denied.iter().map(|denied| without_subject(&denied.message));
+    let mut row = vec![
+        Cell::new(&status.path),
+        Cell::maybe(status.bay.as_deref()),
+        Cell::maybe(status.model.as_deref()),
+        Cell::maybe(status.serial.as_deref()),
+        Cell::new(words::size(status.size_bytes)),
+        Cell::new(&status.media),
+        Cell::toned(usable, tone),
+        Cell::toned(reasons.collect::<Vec<_>>().join("; "), Tone::Bad),
+    ];
+    if wide {
+        row.extend(made_of(&status.details));
+        row.push(Cell::maybe(status.wwn.as_deref()));
+        row.push(Cell::maybe(status.details.contents.as_deref()));
     }
     row
 }
@@ -144,6 +214,7 @@ mod tests {
                 "present": true, "path": "/dev/nvme0n1", "bay": "0", "model": "ACME NV-2000",
                 "serial": "S3X1A9", "deviceKind": "Block", "media": "NVMe",
                 "sizeBytes": 2_000_398_934_016_u64, "blockBytes": 512, "removalWanted": false,
+                "vendor": "ACME", "firmware": "1.0", "transport": "nvme",
             },
         });
         serde_json::from_value(object).unwrap()
@@ -188,7 +259,50 @@ mod tests {
         let wide = drives(&[drive("d-1")], true, 61_000);
         assert_eq!(wide.titles[..narrow.len()], narrow);
         let line = wide.row_lines(&wide.natural(&Widths::new()), false).remove(0);
-        assert!(line.ends_with("7f3a91c07f3a91c07f3a91c07f3a91c0  0           60s    -"), "{line}");
+        let end =
+            "7f3a91c07f3a91c07f3a91c07f3a91c0  0           60s    -         ACME    1.0       nvme";
+        assert!(line.ends_with(end), "{line}");
+    }
+
+    #[test]
+    fn at_100_columns_even_long_names_leave_room_for_the_reason() {
+        let mut long = system_drive();
+        long.status.node = "storage-17.example".into();
+        long.status.bay = Some("ArrayDevice02".into());
+        long.status.path = "/dev/nvme11n1".into();
+        long.status.model = Some("SAMSUNG MZWLR7T6HALA-00007".into());
+        long.status.serial = Some("S6CKNE0T100123".into());
+        let table = drives(&[drive("d-7f3a91c0"), long], false, 0);
+        let lines = table.row_lines(&table.fitted(100), false);
+        assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:#?}");
+        let has = |text: &str| lines[1].contains(text);
+        assert!(has("nvme11n1") && has("system drive (mou") && has("S6CKNE0T100123"), "{lines:#?}");
+    }
+
+    #[test]
+    fn what_is_seen_without_a_registry_is_told_with_every_reason() {
+        let mut system = system_drive();
+        let swap = serde_json::json!({ "reason": "ReadOnly", "message": "it is read-only" });
+        system.status.denied.push(serde_json::from_value(swap).unwrap());
+        let of = |drive: Drive| Seen { drive, is_ours: false };
+        let ours = Seen { drive: drive("y"), is_ours: true };
+        let table = seen(&[of(drive("x")), of(system), ours], false);
+        let widths = table.natural(&Widths::new());
+        assert_eq!(
+            table.row_lines(&widths, false),
+            [
+                "/dev/nvme0n1  0    ACME NV-2000  S3X1A9  1.8T  NVMe   yes",
+                "/dev/sda      -    ACME NV-2000  S3X1A9  1.8T  NVMe   no      \
+                 system drive (mounted at /, /boot); read-only",
+                "/dev/nvme0n1  0    ACME NV-2000  S3X1A9  1.8T  NVMe   ours",
+            ]
+        );
+        for columns in 60..120 {
+            let lines = table.row_lines(&table.fitted(columns), false);
+            assert!(lines.iter().all(|line| line.chars().count() <= columns), "{lines:#?}");
+        }
+        let wide = seen(&[of(drive("x"))], true);
+        assert_eq!(wide.titles[..table.titles.len()], table.titles);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hotbay_api::cms::DriveBrief;
+use hotbay_core::device::Transport;
 
 /// A size for a table: binary units, two or three digits.
 pub(crate) fn size(bytes: u64) -> String {
@@ -20,6 +21,22 @@ pub(crate) fn size(bytes: u64) -> String {
         format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
     } else {
         format!("{}{}", (tenths + 5) / 10, UNITS[unit])
+    }
+}
+
+/// How a drive is reached; `-` if nobody knows.
+pub(crate) fn transport(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Nvme => "nvme",
+        Transport::Sata => "sata",
+        Transport::Sas => "sas",
+        Transport::Usb => "usb",
+        Transport::Virtio => "virtio",
+        Transport::Iscsi => "iscsi",
+        Transport::Fc => "fc",
+        Transport::Mmc => "mmc",
+        Transport::File => "file",
+        Transport::Unknown => "-",
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod listen;
 mod logging;
 mod loops;
 mod node;
+mod node_scan;
 mod ready;
 mod size;
 mod stop;
@@ -19,6 +20,7 @@ mod up;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use hotbay_host::scan::PatternError;
 use thiserror::Error;
 
 use crate::client::Exit;
@@ -36,7 +38,7 @@ pub(crate) enum RunCommand {
     /// Runs the registry alone
     #[command(hide = true)]
     Controller(controller::ControllerArgs),
-    /// Runs the agent of this machine, for a registry on another one
+    /// Runs the agent of this machine, for a registry on another one; or shows what it would see
     #[command(after_help = node::EXAMPLES)]
     Node(node::NodeArgs),
     /// Does what may wait for a drive, on behalf of an agent
@@ -49,6 +51,8 @@ pub(crate) enum RunCommand {
 pub(crate) enum RunError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error("that cannot be looked for")]
+    Pattern(#[from] PatternError),
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
 }
@@ -57,6 +61,7 @@ impl RunError {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Config(error) => error.exit(),
+            Self::Pattern(_) => Exit::Usage,
             Self::Failed(_) => Exit::Failed,
         }
     }
@@ -64,6 +69,7 @@ impl RunError {
     pub(crate) fn next_steps(&self) -> Vec<String> {
         match self {
             Self::Config(error) => error.next_steps(),
+            Self::Pattern(_) => vec!["name a path or pattern, such as '/dev/nvme*n1'".to_owned()],
             Self::Failed(_) => Vec::new(),
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use hotbay_api::token::{JoinToken, check_address};
 use hotbay_core::agent::AttachAtStart;
 use hotbay_core::ids::{Incarnation, NodeName};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
 use super::controller::wall_ms;
-use super::{RunError, descriptors, logging, stop};
+use super::{RunError, descriptors, logging, node_scan, stop};
 use crate::config::{AtStart, ConfigArgs, Given, Settings};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -21,10 +21,14 @@ On the registry's machine:  hotbay up --listen-agents HOST:PORT, then hotbay tok
 
 Examples:
   hotbay node --join hotbay-join-1,...    join with the token, and run
-  hotbay node                             run again: the data directory knows the rest";
+  hotbay node                             run again: the data directory knows the rest
+  hotbay node scan                        what it would see here; needs no registry";
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct NodeArgs {
+    #[command(subcommand)]
+    command: Option<NodeCommand>,
     /// The join token of a registry on another machine, or the Unix socket of one on this machine. Not needed again
     /// once joined with a token
     #[arg(long, value_name = "TOKEN|PATH", env = "HOTBAY_JOIN", hide_env_values = true)]
@@ -52,8 +56,19 @@ pub(crate) struct NodeArgs {
     config: ConfigArgs,
 }
 
+/// What to do instead of running.
+#[derive(Debug, Subcommand)]
+enum NodeCommand {
+    /// Shows what the agent would see on this machine, and for each device whether it can be added. Needs no registry
+    #[command(after_help = node_scan::EXAMPLES)]
+    Scan(node_scan::ScanArgs),
+}
+
 pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
-    let NodeArgs { join, name, data_dir, drives, address, attach_at_start, config } = args;
+    let NodeArgs { command, join, name, data_dir, drives, address, attach_at_start, config } = args;
+    if let Some(NodeCommand::Scan(args)) = command {
+        return node_scan::scan(args);
+    }
     let join = join.filter(|join| !join.is_empty());
     let given = Given { join, name, drives, address, attach_at_start, ..Given::default() };
     let settings = config.settings(given)?;

@@ -54,7 +54,8 @@ async fn the_table_shows_every_drive_and_why_one_is_not_in_use() {
     let wide = rig.run(&["get", "-o", "wide", "dr"]).await;
     let titles: Vec<_> = wide.stdout.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(titles[..10], rows[0]);
-    assert_eq!(titles[10..], ["UID", "GENERATION", "SINCE", "ASKED", "BY"]);
+    let more = ["UID", "GENERATION", "SINCE", "ASKED", "BY", "VENDOR", "FIRMWARE", "TRANSPORT"];
+    assert_eq!(titles[10..], more);
     let nodes = rig.run(&["get", "nodes"]).await;
     assert!(nodes.stdout.contains("node-a  Ready  3       0"), "{nodes:?}");
 }

@@ -51,7 +51,7 @@ pub(crate) fn what_is_on_a_drive_is_left_as_it_is(lab: &mut Lab) {
     }
 }
 
-pub(crate) fn a_member_of_a_software_raid_is_held(lab: &mut Lab) {
+pub(crate) fn a_member_of_a_software_raid_is_told(lab: &mut Lab) {
     let member = virtio("RAID", 8);
     lab.guest.plug(&member).unwrap();
     let path = path(&lab.until_present("RAID"));
@@ -60,11 +60,16 @@ pub(crate) fn a_member_of_a_software_raid_is_held(lab: &mut Lab) {
     lab.ok(&format!("{create} {path}"));
     lab.ok("sync");
     let before = lab.first_mib(&member);
-    with_reason(lab, "RAID", "Held");
+    with_reason(lab, "RAID", "Member");
+    let reason = lab.with_serial("RAID")[0]["status"]["denied"][0].clone();
+    assert_eq!((&reason["of"], &reason["by"][0]), (&"software RAID".into(), &"md0".into()));
     assert!(lab.first_mib(&member) == before, "the member was written to");
     lab.ok("mdadm --stop /dev/md0");
     // It is no longer held, and still somebody's.
-    lab.until("RAID", "not held", |drive| reasons(drive) == ["Filesystem"]);
+    lab.until("RAID", "not held", |drive| {
+        let denied = &drive["status"]["denied"];
+        reasons(drive) == ["Member"] && denied[0]["by"].as_array().is_some_and(Vec::is_empty)
+    });
     lab.guest.unplug(&member).unwrap();
 }
 

@@ -22,6 +22,7 @@ use lab::Lab;
 
 const CASES: &[cases::Case<Lab>] = &[
     ("drives of every kind are found", operation::drives_of_every_kind_are_found),
+    ("what is told of a drive", operation::what_the_machine_tells_of_a_drive_is_shown),
     ("drives go into operation and out", operation::drives_go_into_operation_and_out),
     (
         "a killed agent comes back with its drives",
@@ -35,7 +36,7 @@ const CASES: &[cases::Case<Lab>] = &[
     ("a drive pulled and put back", plug::a_drive_put_back_is_in_operation_again),
     ("another drive in the same slot", plug::another_drive_in_the_same_slot_is_another_drive),
     ("what is on a drive is left as it is", denied::what_is_on_a_drive_is_left_as_it_is),
-    ("a member of a software RAID is held", denied::a_member_of_a_software_raid_is_held),
+    ("a member of a software RAID", denied::a_member_of_a_software_raid_is_told),
     (
         "two drives with one serial number",
         denied::two_drives_with_one_serial_number_are_not_confused,

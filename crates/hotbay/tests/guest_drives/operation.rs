@@ -24,6 +24,44 @@ pub(crate) fn drives_of_every_kind_are_found(lab: &mut Lab) {
     }
 }
 
+/// What the guest's kernel calls the PCIe slot that a drive is in, alone.
+fn slot(lab: &mut Lab, disk: &str) -> String {
+    let found = lab.ok(&format!(
+        "for slot in /sys/bus/pci/slots/*; do readlink -f /sys/block/{disk} | \
+         grep -qE \"/$(cat $slot/address)\\.[0-7]/(nvme|virtio)\" && echo ${{slot##*/}}; done; true"
+    ));
+    found.trim().to_owned()
+}
+
+/// A controller's slot is not the bay of its drives.
+pub(crate) fn what_the_machine_tells_of_a_drive_is_shown(lab: &mut Lab) {
+    let (nvme, virtio) = (slot(lab, "nvme0n1"), slot(lab, "vda"));
+    assert!(!nvme.is_empty() && !virtio.is_empty() && nvme != virtio, "{nvme:?}, {virtio:?}");
+    let expected = [
+        ("COLD-NVME", json!(nvme), "nvme", json!(null)),
+        ("COLD-SCSI", json!(null), "virtio", json!("QEMU")),
+        ("COLD-VIRTIO", json!(virtio), "virtio", json!(null)),
+    ];
+    let scanned = lab.ok("hotbay node scan --data-dir /var/lib/hotbay/node -o json");
+    let scanned: serde_json::Value = serde_json::from_str(&scanned).unwrap();
+    for (serial, bay, transport, vendor) in expected {
+        let drive = lab.until_present(serial);
+        let status = &drive["status"];
+        assert_eq!(status["bay"], bay, "{drive:#}");
+        assert_eq!(status["transport"], transport, "{drive:#}");
+        assert_eq!(status["vendor"], vendor, "{drive:#}");
+        assert_eq!(status["firmware"].is_string(), serial != "COLD-VIRTIO", "{drive:#}");
+        assert!(status["physicalBlockBytes"].as_u64() >= Some(512), "{drive:#}");
+        // Without the registry the machine looks the same.
+        let items = scanned["items"].as_array().unwrap();
+        let alone =
+            &items.iter().find(|item| item["status"]["serial"] == serial).unwrap()["status"];
+        for field in ["path", "bay", "transport", "firmware", "sizeBytes", "denied", "media"] {
+            assert_eq!(alone[field], status[field], "{field} of {serial}");
+        }
+    }
+}
+
 pub(crate) fn drives_go_into_operation_and_out(lab: &mut Lab) {
     let serials = ["COLD-NVME", "COLD-SCSI", "COLD-VIRTIO"];
     for serial in serials {
