@@ -189,7 +189,10 @@ impl Cluster {
         let generation = self.raised(record.generation);
         self.change_drive(id, effects, |record| {
             record.generation = generation;
-            record.state = next.unwrap_or(record.state);
+            if let Some(next) = next {
+                record.state = next;
+                record.added_bytes = record.observed.size_bytes;
+            }
             record.removal_wanted = false;
             record.removed_alone = false;
             record.since_ms = asked.now_ms;

@@ -13,6 +13,7 @@ mod life;
 mod newcomer;
 mod notice;
 mod place;
+mod presence;
 mod purge;
 mod records;
 mod registration;
@@ -186,6 +187,8 @@ pub struct Drive {
     pub record: DriveRecord,
     /// The device is on its machine.
     pub present: bool,
+    /// It was there since this registry started, and is not any more.
+    missing: bool,
     pub label: Option<LabelSeen>,
     pub contact: Contact,
 }
@@ -413,7 +416,8 @@ impl Cluster {
         if let Some(node) = self.nodes.get_mut(&record.node) {
             node.drives.insert(record.id);
         }
-        let drive = Drive { present: false, label: None, contact: Contact::Silent, record };
+        let drive =
+            Drive { present: false, missing: false, label: None, contact: Contact::Silent, record };
         self.drives.insert(drive.record.id, drive);
     }
 

@@ -59,6 +59,9 @@ pub struct DriveRecord {
     /// The next attach may take it although another node's label holds it.
     #[serde(default)]
     pub take_over: bool,
+    /// Its size when it was last added.
+    #[serde(default)]
+    pub added_bytes: u64,
     pub volumes: BTreeSet<VolumeId>,
     /// Wall time of the last change of state, for people; nothing is decided by it.
     pub since_ms: u64,

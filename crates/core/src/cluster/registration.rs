@@ -313,10 +313,9 @@ impl Cluster {
             seen.insert(id);
         }
         self.note_newcomers(node, newcomers, effects);
-        for id in &self.nodes[&node].drives {
-            if !seen.contains(id) {
-                self.drives.get_mut(id).expect("nodes list known drives").present = false;
-            }
+        let missing: Vec<_> = self.nodes[&node].drives.difference(&seen).copied().collect();
+        for id in missing {
+            self.note_missing(id, effects);
         }
         self.settle_newcomers(effects);
     }
@@ -333,21 +332,6 @@ impl Cluster {
             let record = &self.drives[&id].record;
             record.node == node && record.observed.path == device.path
         })
-    }
-
-    /// A drive is on its machine, and as reported.
-    pub(super) fn note_present(&mut self, id: DriveId, device: Observed, effects: &mut Effects) {
-        let ours = self.id();
-        let drive = self.drives.get_mut(&id).expect("only known drives are noted");
-        drive.present = true;
-        drive.label = device.label.filter(|label| label.cluster == ours);
-        let device = Observed { label: None, ..device };
-        if *self.drives[&id].record.observed != device {
-            for fact in device.evidence.facts() {
-                self.drives_by_fact.entry(fact).or_default().insert(id);
-            }
-            self.change_drive(id, effects, |record| record.observed = Arc::new(device));
-        }
     }
 
     /// The drives that have the same evidence as a device.
@@ -482,6 +466,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         removal_wanted: false,
         removed_alone: false,
         take_over: false,
+        added_bytes: 0,
         volumes: BTreeSet::new(),
         since_ms: now_ms,
         asked_by: String::new(),

@@ -1,0 +1,147 @@
+//! What becomes of a drive on its machine: it comes and goes, grows and shrinks. Every real change is written once and
+//! told once, and a report that says nothing new leaves no trace.
+
+use std::sync::Arc;
+
+use super::{About, Cluster, Effects, Notice};
+use crate::device::Observed;
+use crate::ids::DriveId;
+use crate::words::bytes;
+
+impl Cluster {
+    /// A drive is on its machine, and as reported.
+    pub(super) fn note_present(&mut self, id: DriveId, device: Observed, effects: &mut Effects) {
+        let ours = self.id();
+        let drive = self.drives.get_mut(&id).expect("only known drives are noted");
+        let was_missing = std::mem::take(&mut drive.missing);
+        drive.present = true;
+        drive.label = device.label.filter(|label| label.cluster == ours);
+        let device = Observed { label: None, ..device };
+        let before = Arc::clone(&drive.record.observed);
+        if *before != device {
+            for fact in device.evidence.facts() {
+                self.drives_by_fact.entry(fact).or_default().insert(id);
+            }
+            self.change_drive(id, effects, |record| record.observed = Arc::new(device));
+        }
+        if was_missing {
+            let text = format!("{} is on its machine again.", self.describe(id));
+            effects.notices.push(Notice::plain(About::Drive(id), text));
+        }
+        self.tell_size(id, before.size_bytes, effects);
+    }
+
+    /// A drive is not among what its machine has.
+    pub(super) fn note_missing(&mut self, id: DriveId, effects: &mut Effects) {
+        let drive = self.drives.get_mut(&id).expect("only known drives are noted");
+        if !std::mem::take(&mut drive.present) {
+            return;
+        }
+        drive.missing = true;
+        let about = About::Drive(id);
+        let text = format!("{} is not on its machine any more", self.describe(id));
+        effects.notices.push(if self.in_operation(id) {
+            Notice::warning(about, format!("{text}, and was in operation."))
+        } else {
+            Notice::plain(about, format!("{text}."))
+        });
+    }
+
+    /// The size that a drive in operation was added with, if it is smaller now: what is on it may reach beyond its end.
+    pub fn shrunk_from(&self, id: DriveId) -> Option<u64> {
+        let record = &self.drives.get(&id)?.record;
+        let smaller = self.in_operation(id) && record.observed.size_bytes < record.added_bytes;
+        smaller.then_some(record.added_bytes)
+    }
+
+    fn tell_size(&self, id: DriveId, before: u64, effects: &mut Effects) {
+        let now = self.drives[&id].record.observed.size_bytes;
+        if before == now {
+            return;
+        }
+        let (name, about) = (self.describe(id), About::Drive(id));
+        let sizes = format!("from {} to {}", bytes(before), bytes(now));
+        effects.notices.push(match self.shrunk_from(id) {
+            Some(_) => {
+                let text = format!(
+                    "{name} has shrunk {sizes} while in operation; it takes no new volumes."
+                );
+                Notice::warning(about, text)
+            }
+            None if now < before => Notice::plain(about, format!("{name} has shrunk {sizes}.")),
+            None => Notice::plain(about, format!("{name} has grown {sizes}.")),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::{Agent, AttachAtStart, RecordFound};
+    use crate::cluster::testing::{DRIVE, act, device, lead, register, says};
+    use crate::cluster::{Event, Records};
+    use crate::cms::{Action, Target};
+    use crate::ids::{Incarnation, SessionNumber};
+    use crate::rules::Rules;
+
+    const GIB: u64 = 1 << 30;
+
+    fn sized(size_bytes: u64) -> Observed {
+        Observed { size_bytes, ..device("S1") }
+    }
+
+    fn cluster_with(devices: Vec<Observed>) -> Cluster {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        let (start, record) = (Incarnation::from_bits(5), RecordFound::Absent(None));
+        let at_start = AttachAtStart::default();
+        let (agent, _) = Agent::start(Rules::default(), start, record, devices, at_start);
+        register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
+        cluster
+    }
+
+    /// A report of all devices: how many records were written, and what was told, with a mark for warnings.
+    fn reports(cluster: &mut Cluster, devices: Vec<Observed>) -> (usize, Vec<String>) {
+        let session = SessionNumber::from_number(1);
+        let fresh = (100..).take(devices.len()).map(DriveId::from_bits).collect();
+        let effects = cluster.apply(Event::Devices { session, devices, fresh }, 0).unwrap();
+        let told = effects.notices.into_iter();
+        let told =
+            told.map(|notice| format!("{}{}", if notice.warning { "! " } else { "" }, notice.text));
+        (effects.writes.len(), told.collect())
+    }
+
+    #[test]
+    fn every_change_of_size_is_written_and_told_once() {
+        let mut cluster = cluster_with(vec![sized(GIB)]);
+        assert_eq!(reports(&mut cluster, vec![sized(GIB)]), (0, vec![]));
+        let grown = "Drive d-00000000 in node-a /dev/sdx has grown from 1 GiB to 2 GiB.".to_owned();
+        assert_eq!(reports(&mut cluster, vec![sized(2 * GIB)]), (1, vec![grown]));
+        assert_eq!(reports(&mut cluster, vec![sized(2 * GIB)]), (0, vec![]));
+        let shrunk = "Drive d-00000000 in node-a /dev/sdx has shrunk from 2 GiB to 0 B.".to_owned();
+        assert_eq!(reports(&mut cluster, vec![sized(0)]), (1, vec![shrunk]));
+        assert_eq!(reports(&mut cluster, vec![sized(GIB)]).0, 1, "from nothing to something");
+    }
+
+    #[test]
+    fn a_drive_that_shrinks_in_operation_says_so_until_it_has_its_size_again() {
+        let mut cluster = cluster_with(vec![sized(2 * GIB)]);
+        let target = Target { host: None, device: "S1".into() };
+        act(&mut cluster, Action::AddDevice(target));
+        let (_, told) = reports(&mut cluster, vec![sized(GIB)]);
+        assert!(told[0].starts_with("! ") && told[0].contains("no new volumes"), "{told:?}");
+        assert_eq!(cluster.shrunk_from(DRIVE), Some(2 * GIB));
+        reports(&mut cluster, vec![sized(3 * GIB)]);
+        assert_eq!(cluster.shrunk_from(DRIVE), None);
+    }
+
+    #[test]
+    fn a_drive_that_goes_and_comes_is_told_once_each() {
+        let mut cluster = cluster_with(vec![sized(GIB)]);
+        let (writes, told) = reports(&mut cluster, vec![]);
+        assert_eq!((writes, told.len()), (0, 1), "{told:?}");
+        assert_eq!(reports(&mut cluster, vec![]), (0, vec![]));
+        let (writes, told) = reports(&mut cluster, vec![sized(GIB)]);
+        assert_eq!((writes, told.len()), (0, 1), "{told:?}");
+        assert_eq!(reports(&mut cluster, vec![sized(GIB)]), (0, vec![]));
+    }
+}
