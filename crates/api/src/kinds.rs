@@ -71,6 +71,8 @@ pub struct DriveStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
     #[serde(default)]
+    pub conditions: Vec<Condition>,
+    #[serde(default)]
     pub volumes: Vec<String>,
     /// A removal was asked for and waits for the volumes.
     pub removal_wanted: bool,
@@ -133,7 +135,7 @@ pub struct StorageNodeStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Such as `RegistryRewound` or `RecordDamaged`.
+    /// Such as `RegistryRewound` or `RecordDamaged` of a node, `Shrunk` of a drive.
     #[serde(rename = "type")]
     pub kind: String,
     pub message: String,

@@ -7,8 +7,9 @@ use hotbay_api::kinds::{
 use hotbay_core::cluster::{self, Cluster, Newcomer, State};
 use hotbay_core::cms::Reason;
 use hotbay_core::device::{Denied, Observed};
-use hotbay_core::ids::NodeId;
+use hotbay_core::ids::{DriveId, NodeId};
 use hotbay_core::message::RecordHealth;
+use hotbay_core::words::bytes;
 
 fn node_name(cluster: &Cluster, node: NodeId) -> String {
     cluster.node(node).map(|node| node.record.name.to_string()).unwrap_or_default()
@@ -39,6 +40,7 @@ fn of_device(observed: &Observed) -> DriveStatus {
         details: observed.details.as_ref().clone(),
         denied: observed.denied.iter().cloned().map(reason).collect(),
         waiting_for: None,
+        conditions: Vec::new(),
         volumes: Vec::new(),
         removal_wanted: false,
         asked_by: String::new(),
@@ -88,10 +90,19 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             volumes: record.volumes.iter().map(ToString::to_string).collect(),
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
+            conditions: drive_conditions(cluster, record.id),
             denied: cluster.denied(record.id).map(reason).collect(),
             ..of_device(observed)
         },
     }
+}
+
+fn drive_conditions(cluster: &Cluster, id: DriveId) -> Vec<Condition> {
+    let shrunk = cluster.shrunk_from(id).map(|from| Condition {
+        kind: "Shrunk".to_owned(),
+        message: format!("it had {} when it was added; it takes no new volumes", bytes(from)),
+    });
+    shrunk.into_iter().collect()
 }
 
 /// A node.

@@ -44,7 +44,6 @@ pub(crate) fn agent_record_seeds() -> Vec<Vec<u8>> {
         in_force: Some(ordered),
         evidence: Evidence { serial: Some("S1".to_owned()), ..Evidence::default() },
         take_over: false,
-        added_bytes: 0,
     };
     let record = AgentRecord {
         identity: Some(Identity { cluster: ClusterId::from_bits(1), node: NodeId::from_bits(2) }),

@@ -7,20 +7,21 @@
 //! - [`dial`]: where that registry is; [`tls`]: how it is dialled on another machine.
 //! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry elsewhere.
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
-//! - [`inventory`]: which devices there are.
+//! - [`discovery`]: which devices there are, kept true by events.
 //! - [`mod@survey`]: one look at them, without a registry.
+//! - [`metrics_socket`]: the agent's numbers, for whoever asks.
 //! - [`state_dir`]: what survives a restart.
 
 mod agent_loop;
 mod dial;
+mod discovery;
 mod drives;
 #[doc(hidden)]
 pub mod fuzzing;
-mod inventory;
 mod joining;
-mod labels;
 mod link;
 mod membership;
+mod metrics_socket;
 mod renewal;
 mod state_dir;
 mod survey;
@@ -28,7 +29,7 @@ mod tls;
 
 pub use agent_loop::{Config, NodeError, run};
 pub use dial::RegistryAt;
-pub use inventory::Place;
+pub use discovery::Place;
 pub use joining::{JoinError, JoinOptions, join};
 pub use membership::{Member, MembershipError};
 pub use state_dir::StateDirError;

@@ -7,12 +7,12 @@ use std::time::Duration;
 use hotbay_core::agent::RecordFound;
 use hotbay_core::device::Observed;
 use hotbay_core::ids::ClusterId;
-use hotbay_host::scan::{self, Candidate, ScanError, Selection};
+use hotbay_host::scan::{self, Candidate, ScanError};
 use hotbay_host::worker::Workers;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
-use crate::inventory::Place;
+use crate::discovery::{Place, selections};
 use crate::state_dir::StateDir;
 
 /// How long one device may take; the others do not wait for it.
@@ -69,14 +69,6 @@ pub async fn survey(
     }
     devices.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(devices)
-}
-
-fn selections(places: &[Place]) -> Vec<(Option<String>, Selection)> {
-    if places.is_empty() {
-        return vec![(None, Selection::All)];
-    }
-    let one = |place: &Place| (place.bay.clone(), Selection::Patterns(vec![place.pattern.clone()]));
-    places.iter().map(one).collect()
 }
 
 async fn look(

@@ -189,6 +189,7 @@ fn drive_status() -> Value {
             "description": "Why it cannot be added; empty when it can.",
         },
         "waitingFor": words("Why it is not as wished."),
+        "conditions": { "type": "array", "items": condition() },
         "volumes": texts(),
         "removalWanted": flag("A removal was asked for and waits for the volumes."),
         "askedBy": text(),
@@ -249,8 +250,11 @@ fn denied_reason() -> Value {
     })
 }
 
+fn condition() -> Value {
+    object(&["type", "message"], json!({ "type": text(), "message": text() }))
+}
+
 fn node() -> Value {
-    let condition = object(&["type", "message"], json!({ "type": text(), "message": text() }));
     let status = object(
         &["ready", "purged", "machine", "drives", "drivesInOperation", "conditions"],
         json!({
@@ -261,7 +265,7 @@ fn node() -> Value {
             "session": number("The number of the agent's session."),
             "drives": number("How many drives it has."),
             "drivesInOperation": number("How many of them are wanted in operation."),
-            "conditions": { "type": "array", "items": condition },
+            "conditions": { "type": "array", "items": condition() },
         }),
     );
     object(

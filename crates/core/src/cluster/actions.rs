@@ -277,7 +277,14 @@ impl Cluster {
             return Some(Reason::RegistryRewound);
         }
         if self.is_purged(drive.record.node) {
-            return Some(Reason::Purged);
+            // The only order that such a host gets is to close. One that is refused leaves the drive open.
+            return Some(match &drive.contact {
+                Contact::Refused(why) => Reason::Refused(why.clone()),
+                Contact::Silent
+                | Contact::Reported { .. }
+                | Contact::Waiting(_)
+                | Contact::Confirmed => Reason::Purged,
+            });
         }
         match drive.record.state {
             State::Attaching | State::Closing => Some(self.waits_for(id)),

@@ -61,9 +61,7 @@ impl Machine {
         }
         let numbers: BTreeSet<DeviceNumber> =
             disk.partitions().into_values().chain([number]).collect();
-        let stack = self.sysfs.stack(name);
-        let swaps =
-            stack.iter().filter(|(_, number)| self.mounts.of(**number).any(|at| at == SWAP));
+        let stack: Vec<_> = self.sysfs.stack(name).into_iter().collect();
         let place = disk.place(self.slots.get_or_init(|| self.sysfs.pci_slots()));
         Some(Candidate {
             id: KernelId::Block(number),
@@ -86,8 +84,9 @@ impl Machine {
             links: disk.udev().links,
             holders: disk.known_holders(),
             partitions: disk.partition_table(),
-            mounts: self.mounts_of(stack.values().copied()),
-            swaps: swaps.map(|(name, _)| plain(name)).collect(),
+            mounts: mounts_of(&self.mounts, &stack),
+            swaps: swaps_of(&self.mounts, &stack),
+            stack,
             loops: self.loops_over(|backing| match backing_in_dev(backing) {
                 Some(KernelId::Block(number)) => numbers.contains(&number),
                 Some(KernelId::File { .. }) | None => false,
@@ -119,21 +118,12 @@ impl Machine {
             links: Vec::new(),
             holders: Vec::new(),
             partitions: Vec::new(),
+            stack: Vec::new(),
             mounts: Vec::new(),
             swaps: Vec::new(),
             loops: self.loops_over(|backing| backing == text),
             path: text,
         })
-    }
-
-    /// Where these devices are mounted: all that makes a drive the system's, and as many others as are published.
-    fn mounts_of(&self, devices: impl Iterator<Item = DeviceNumber>) -> Vec<String> {
-        let all: BTreeSet<&str> = devices.flat_map(|number| self.mounts.of(number)).collect();
-        let is_system = |at: &str| SYSTEM_MOUNTS.contains(&at);
-        let others = all.iter().filter(|at| !is_system(at)).take(MAX_MOUNTS);
-        let shown: BTreeSet<&str> =
-            all.iter().filter(|at| is_system(at)).chain(others).copied().collect();
-        shown.into_iter().map(str::to_owned).collect()
     }
 
     fn loops_over(&self, is_this: impl Fn(&str) -> bool) -> Vec<String> {
@@ -142,8 +132,24 @@ impl Machine {
     }
 }
 
+/// Where these devices are mounted: all that makes a drive the system's, and as many others as are published.
+pub(super) fn mounts_of(mounts: &Mounts, stack: &[(String, DeviceNumber)]) -> Vec<String> {
+    let all: BTreeSet<&str> = stack.iter().flat_map(|(_, number)| mounts.of(*number)).collect();
+    let is_system = |at: &str| SYSTEM_MOUNTS.contains(&at);
+    let others = all.iter().filter(|at| !is_system(at)).take(MAX_MOUNTS);
+    let shown: BTreeSet<&str> =
+        all.iter().filter(|at| is_system(at)).chain(others).copied().collect();
+    shown.into_iter().map(str::to_owned).collect()
+}
+
+/// Which of these devices the machine swaps to.
+pub(super) fn swaps_of(mounts: &Mounts, stack: &[(String, DeviceNumber)]) -> Vec<String> {
+    let swaps = stack.iter().filter(|(_, number)| mounts.of(*number).any(|at| at == SWAP));
+    swaps.map(|(name, _)| plain(name)).collect()
+}
+
 /// Only under `/dev`, which is in memory: a backing file elsewhere may be on a filesystem that hangs.
-fn backing_in_dev(backing: &str) -> Option<KernelId> {
+pub(super) fn backing_in_dev(backing: &str) -> Option<KernelId> {
     let path = PathBuf::from(backing);
     path.starts_with("/dev").then(|| KernelId::of_path(&path).ok().flatten()).flatten()
 }

@@ -3,6 +3,7 @@
 //! Two steps, so that whoever watches for hot-plug can repeat either alone: [`list`] reads what the kernel shows
 //! without touching a device, [`observe()`] has a child look at one of them. The agent calls both.
 
+mod again;
 pub(crate) mod blkid;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -27,9 +28,10 @@ use crate::kernel_id::{DeviceNumber, KernelId};
 use machine::Machine;
 use sysfs::Sysfs;
 
+pub use again::{MountedNow, below, name_of};
 pub use blkid::Signatures;
 pub use glob::PatternError;
-pub use observe::{Observation, identify, observe, unlooked};
+pub use observe::{Inside, Observation, compose, identify, look, observe, unlooked};
 pub(crate) use observe::{denied_by_contents, denied_from_outside};
 pub use sysfs::Holder;
 
@@ -81,6 +83,8 @@ pub struct Candidate {
     /// Block devices that hold it or a partition of it.
     pub holders: Vec<Holder>,
     pub partitions: Vec<Partition>,
+    /// The drive and everything that stands on it, by name and number.
+    pub stack: Vec<(String, DeviceNumber)>,
     /// Where it, or anything that stands on it, is mounted.
     pub mounts: Vec<String>,
     /// The devices on it, or it itself, that the machine swaps to.

@@ -54,23 +54,38 @@ pub fn unlooked(candidate: &Candidate, evidence: Evidence) -> Observed {
     }
 }
 
-/// Has a child look at a device, for at most `limit`. A valid label of the cluster `ours` makes the drive one of
-/// ours, and what its label implies (a partition table, bytes that are not zero) no reason against it.
+/// What is on a device, kept so that what is seen from outside can be told anew without another look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Inside {
+    /// What a child saw, or why it saw nothing.
+    Seen(Result<Looked, LookError>),
+    /// It must not be opened. What it is known by was found otherwise.
+    NotOpened(Evidence),
+}
+
+/// Has a child look at a device and tells what that comes to: [`look`] and [`compose`] in one.
 pub async fn observe(
     workers: &Workers,
     candidate: &Candidate,
     ours: Option<ClusterId>,
     limit: Duration,
 ) -> Observation {
+    let (looked, unfinished) = look(workers, candidate, limit).await;
+    Observation { observed: compose(candidate, &Inside::Seen(looked), ours), unfinished }
+}
+
+/// Has a child look at a device, for at most `limit`. A child that has not answered by then is given back.
+pub async fn look(
+    workers: &Workers,
+    candidate: &Candidate,
+    limit: Duration,
+) -> (Result<Looked, LookError>, Option<Running>) {
     let unreadable = |error: String| Err(LookError::Unreadable { error });
     let mut running = match workers.start(Request::Look { path: candidate.path.clone() }, vec![]) {
         Ok(running) => running,
-        Err(not_started) => {
-            let looked = unreadable(chain(&not_started));
-            return Observation { observed: judge(candidate, looked, ours), unfinished: None };
-        }
+        Err(not_started) => return (unreadable(chain(&not_started)), None),
     };
-    let (looked, unfinished) = match tokio::time::timeout(limit, &mut running).await {
+    match tokio::time::timeout(limit, &mut running).await {
         Ok(Ok(done)) => match done.response {
             Response::Looked(looked) => (looked, None),
             other => (unreadable(format!("an answer to another question: {other:?}")), None),
@@ -84,19 +99,27 @@ pub async fn observe(
             );
             (unreadable(error), Some(running))
         }
-    };
-    Observation { observed: judge(candidate, looked, ours), unfinished }
+    }
+}
+
+/// What a device is, from what is seen from outside and what is on it. A valid label of the cluster `ours` makes the
+/// drive one of ours, and what its label implies (a partition table, bytes that are not zero) no reason against it.
+pub fn compose(candidate: &Candidate, inside: &Inside, ours: Option<ClusterId>) -> Observed {
+    match inside {
+        Inside::Seen(looked) => judge(candidate, looked, ours),
+        Inside::NotOpened(evidence) => unlooked(candidate, evidence.clone()),
+    }
 }
 
 fn judge(
     candidate: &Candidate,
-    looked: Result<Looked, LookError>,
+    looked: &Result<Looked, LookError>,
     ours: Option<ClusterId>,
 ) -> Observed {
     let mut denied = denied_from_outside(candidate);
     let mut evidence = candidate.evidence.clone();
     let mut label = None;
-    match &looked {
+    match looked {
         Ok(looked) if looked.id != candidate.id => {
             denied.push(Denied::Unreadable { error: "another device has taken its place".into() });
         }
@@ -252,6 +275,7 @@ mod tests {
             links: vec![],
             holders: vec![],
             partitions: vec![],
+            stack: vec![],
             mounts: vec![],
             swaps: vec![],
             loops: vec![],
@@ -291,22 +315,22 @@ mod tests {
 
     #[test]
     fn an_empty_drive_and_one_of_ours_are_not_denied() {
-        assert_eq!(judge(&candidate(), Ok(looked()), Some(OURS)).denied, []);
+        assert_eq!(judge(&candidate(), &Ok(looked()), Some(OURS)).denied, []);
         let ours = Looked { label: label(OURS), ..looked() };
         let with_partition = Candidate { partitions: vec![partition()], ..candidate() };
-        let observed = judge(&with_partition, Ok(ours.clone()), Some(OURS));
+        let observed = judge(&with_partition, &Ok(ours.clone()), Some(OURS));
         assert_eq!(observed.denied, []);
         assert!(observed.label.is_some());
         // The same label means nothing to another cluster, or to a node that has none.
         for cluster in [None, Some(ClusterId::from_bits(9))] {
-            let denied = judge(&with_partition, Ok(ours.clone()), cluster).denied;
+            let denied = judge(&with_partition, &Ok(ours.clone()), cluster).denied;
             assert_eq!(denied, [Denied::ForeignCluster { cluster: OURS }]);
         }
     }
 
     #[test]
     fn anything_on_a_drive_without_a_label_is_a_reason() {
-        let denied = |looked: Looked| judge(&candidate(), Ok(looked), Some(OURS)).denied;
+        let denied = |looked: Looked| judge(&candidate(), &Ok(looked), Some(OURS)).denied;
         let partitioned = Denied::Partitioned { table: "gpt".into() };
         assert_eq!(denied(Looked { label: absent(gpt(), Some(510)), ..looked() }), [partitioned]);
         let nonzero = Looked { label: absent(Signatures::Nothing, Some(7)), ..looked() };
@@ -327,7 +351,7 @@ mod tests {
     #[test]
     fn what_the_kernel_shows_is_a_reason_even_on_a_drive_of_ours() {
         let ours = || Looked { label: label(OURS), ..looked() };
-        let denied = |candidate: Candidate| judge(&candidate, Ok(ours()), Some(OURS)).denied;
+        let denied = |candidate: Candidate| judge(&candidate, &Ok(ours()), Some(OURS)).denied;
         let root = Candidate { mounts: vec!["/".into(), "/srv".into()], ..candidate() };
         assert_eq!(denied(root), [Denied::SystemDrive { mounts: vec!["/".into()] }]);
         let mounted = Candidate { mounts: vec!["/mnt".into()], ..candidate() };
@@ -356,18 +380,18 @@ mod tests {
         };
         let holder =
             |name: &str, member_of| Holder { name: name.into(), called: name.into(), member_of };
-        let idle = judge(&candidate(), Ok(raid("linux_raid_member")), Some(OURS));
+        let idle = judge(&candidate(), &Ok(raid("linux_raid_member")), Some(OURS));
         assert_eq!(idle.denied, [member("software RAID", &[])]);
         assert_eq!(idle.details.contents.as_deref(), Some("linux_raid_member"));
         let holders = vec![holder("md0", Some("software RAID")), holder("dm-1", None)];
         let held = Candidate { holders, ..candidate() };
-        let active = judge(&held, Ok(raid("linux_raid_member")), Some(OURS));
+        let active = judge(&held, &Ok(raid("linux_raid_member")), Some(OURS));
         let by_others = Denied::Held { by: vec!["dm-1".into()] };
         assert_eq!(active.denied, [member("software RAID", &["md0"]), by_others.clone()]);
-        let both = judge(&held, Ok(raid("LVM2_member")), Some(OURS));
+        let both = judge(&held, &Ok(raid("LVM2_member")), Some(OURS));
         let expected = [member("software RAID", &["md0"]), by_others, member("LVM", &[])];
         assert_eq!(both.denied, expected);
-        let filesystem = judge(&candidate(), Ok(raid("ext4")), Some(OURS));
+        let filesystem = judge(&candidate(), &Ok(raid("ext4")), Some(OURS));
         assert_eq!(filesystem.denied, [Denied::Filesystem { kind: "ext4".into() }]);
     }
 
@@ -375,7 +399,7 @@ mod tests {
     fn a_table_is_told_as_contents_unless_it_is_ours() {
         let contents = |label| {
             let looked = Looked { label, ..looked() };
-            judge(&candidate(), Ok(looked), Some(OURS)).details.contents
+            judge(&candidate(), &Ok(looked), Some(OURS)).details.contents
         };
         assert_eq!(contents(absent(gpt(), None)).as_deref(), Some("gpt"));
         let both = Signatures::Found { table: Some("dos".into()), content: Some("vfat".into()) };
@@ -388,14 +412,14 @@ mod tests {
     #[test]
     fn the_slot_is_the_bay() {
         let in_slot = Candidate { bay: Some("7".into()), ..candidate() };
-        assert_eq!(judge(&in_slot, Ok(looked()), Some(OURS)).bay.as_deref(), Some("7"));
+        assert_eq!(judge(&in_slot, &Ok(looked()), Some(OURS)).bay.as_deref(), Some("7"));
         assert_eq!(unlooked(&in_slot, Evidence::default()).bay.as_deref(), Some("7"));
     }
 
     #[test]
     fn a_device_that_cannot_be_looked_at_is_denied() {
         let error = LookError::Unreadable { error: "gone".into() };
-        let denied = judge(&candidate(), Err(error), Some(OURS)).denied;
+        let denied = judge(&candidate(), &Err(error), Some(OURS)).denied;
         assert!(denied.iter().any(|denied| matches!(denied, Denied::Unreadable { .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! `hotbay describe`: everything about one drive or node, and what happened to it.
 
-use hotbay_api::kinds::{Drive, DriveStatus, StorageNode};
+use hotbay_api::kinds::{Condition, Drive, DriveStatus, StorageNode};
 use hotbay_core::device::Details;
 
 use super::api::{Api, Kind};
@@ -84,6 +84,9 @@ fn drive(drive: &Drive) -> (String, Lines) {
     }
     lines.extend(status.volumes.iter().map(|volume| ("Volume", volume.clone())));
     lines.extend(status.waiting_for.iter().map(|why| ("Waiting for", why.clone())));
+    let condition =
+        |condition: &Condition| ("Condition", format!("{}: {}", condition.kind, condition.message));
+    lines.extend(status.conditions.iter().map(condition));
     lines.extend(status.denied.iter().map(|denied| ("Not usable", denied.message.clone())));
     (drive.metadata.uid.clone(), lines)
 }

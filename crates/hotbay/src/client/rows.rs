@@ -148,7 +148,9 @@ fn why_drive(status: &DriveStatus) -> String {
         status.removal_wanted.then(|| format!("removal wanted; waits for {volumes}"))
     };
     let missing = || (!status.present).then(|| "not on the machine".to_owned());
-    let why = status.waiting_for.clone().or_else(denied).or_else(removal).or_else(missing);
+    let condition = || status.conditions.first().map(|condition| condition.message.clone());
+    let why = status.waiting_for.clone().or_else(missing).or_else(condition);
+    let why = why.or_else(denied).or_else(removal);
     why.map(|why| without_subject(&why).to_owned()).unwrap_or_default()
 }
 

@@ -77,6 +77,14 @@ impl Sysfs {
         Ok(name.map(|name| (name, link.join("partition").exists())))
     }
 
+    /// The name of the whole device of a number: that of its disk for a partition.
+    pub(crate) fn whole_device(&self, number: DeviceNumber) -> Option<String> {
+        let link = self.root.join("dev/block").join(number.to_string());
+        let target = std::fs::read_link(&link).ok()?;
+        let of_disk = if link.join("partition").exists() { target.parent()? } else { &target };
+        Some(of_disk.file_name()?.to_str()?.to_owned())
+    }
+
     /// Whether the machine has no device of that number. A sysfs that cannot be read says nothing about devices.
     pub(crate) fn lacks(&self, number: DeviceNumber) -> bool {
         let numbers = self.root.join("dev/block");
@@ -150,6 +158,11 @@ impl Disk {
     /// Zero if it cannot be read: a size is never guessed.
     pub(crate) fn size_bytes(&self) -> u64 {
         size_in(&self.directory)
+    }
+
+    /// The same, where what cannot be read stays as it was.
+    pub(crate) fn size_if_known(&self) -> Option<u64> {
+        known_size_in(&self.directory)
     }
 
     /// Zero if it cannot be read.
@@ -232,8 +245,11 @@ impl Disk {
 }
 
 fn size_in(directory: &Path) -> u64 {
-    let sectors = read_text(&directory.join("size")).and_then(|text| text.parse::<u64>().ok());
-    sectors.and_then(|sectors| sectors.checked_mul(SYSFS_SECTOR)).unwrap_or(0)
+    known_size_in(directory).unwrap_or(0)
+}
+
+fn known_size_in(directory: &Path) -> Option<u64> {
+    read_text(&directory.join("size"))?.parse::<u64>().ok()?.checked_mul(SYSFS_SECTOR)
 }
 
 fn read_text(path: &Path) -> Option<String> {

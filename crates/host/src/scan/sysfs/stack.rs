@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hotbay_core::words::plain;
 
-use super::{Disk, Sysfs, names_in};
+use super::{Disk, Sysfs, names_in, read_text};
 use crate::kernel_id::DeviceNumber;
 
 /// Most devices that one drive's stack of partitions and holders may have.
@@ -68,6 +68,14 @@ impl Disk {
             holders.extend(names_in(&self.directory.join(partition).join("holders")));
         }
         holders
+    }
+
+    /// What it stands on.
+    pub(crate) fn slaves(&self) -> BTreeSet<DeviceNumber> {
+        let slaves = self.directory.join("slaves");
+        let number =
+            |name: String| DeviceNumber::parse(&read_text(&slaves.join(name).join("dev"))?);
+        names_in(&slaves).into_iter().filter_map(number).collect()
     }
 
     /// The same, with what each of them is.

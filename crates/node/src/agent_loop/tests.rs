@@ -1,6 +1,6 @@
 //! The agent's loop and a registry that is silent, or hangs up: news made by hand, on a clock that is turned by hand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::agent::{Agent, AttachAtStart, RecordFound};
@@ -11,19 +11,19 @@ use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use hotbay_core::rules::Rules;
 use hotbay_host::RuntimeDir;
 use hotbay_host::worker::{Limits, Workers};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::{LOOK_EVERY, REGISTRATION_LIMIT, Shell, WAITING};
+use crate::discovery::{Context, Found, Handled, Metrics};
 use crate::drives::{Drives, StepEnd};
-use crate::inventory::Inventory;
 use crate::link::News;
 use crate::state_dir::StateDir;
 
 /// A machine without drives, the sender of its news, and what its loop needs.
 struct Rig {
     shell: Shell,
-    inventory: Inventory,
+    found: watch::Sender<Found>,
     ended: mpsc::Receiver<StepEnd>,
     _dir: tempfile::TempDir,
 }
@@ -34,8 +34,6 @@ impl Rig {
         let runtime_dir = RuntimeDir::at(dir.path().join("run")).unwrap();
         let workers = Workers::of_this_program(runtime_dir, Limits::default());
         let (ends, ended) = mpsc::channel(WAITING);
-        let nowhere = dir.path().join("no-such-drive").display().to_string();
-        let inventory = Inventory::new(workers.clone(), vec![nowhere.parse().unwrap()]);
         let incarnation = Incarnation::from_bits(5);
         let found = RecordFound::Absent(None);
         let at_start = AttachAtStart::default();
@@ -50,18 +48,22 @@ impl Rig {
             connection: None,
             reported: Vec::new(),
             hanging: Vec::new(),
+            handled: Handled::new(),
+            context: watch::Sender::new(Context::default()),
+            metrics: Metrics::default(),
+            unpublished: VecDeque::new(),
             reports: 0,
             retries: BTreeMap::new(),
         };
-        Self { shell, inventory, ended, _dir: dir }
+        Self { shell, found: watch::Sender::new(Found::default()), ended, _dir: dir }
     }
 
     /// Runs the loop beside a script that brings the news.
     async fn beside(self, script: impl AsyncFnOnce(mpsc::Sender<News>)) {
-        let Self { mut shell, inventory, ended, _dir } = self;
+        let Self { mut shell, found, ended, _dir } = self;
         let (sender, news) = mpsc::channel(WAITING);
         tokio::select! {
-            () = shell.serve(inventory, ended, news, std::future::pending()) => unreachable!(),
+            () = shell.serve(found.subscribe(), ended, news, std::future::pending()) => unreachable!(),
             () = script(sender) => {}
         }
     }

@@ -1,6 +1,8 @@
 //! The agent's loop: waits for the next event, steps the machine, carries out what it says.
 
-use std::collections::BTreeMap;
+mod devices;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +11,6 @@ use hotbay_core::agent::{
     Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity, Located,
 };
 use hotbay_core::device::{DeviceKind, Observed};
-use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::{Generation, Goal, OrderId};
@@ -18,18 +19,18 @@ use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::dial::RegistryAt;
+use crate::discovery::{Context, Discovery, Found, Handled, Metrics, Place, after_look};
 use crate::drives::{Drives, StepEnd, Where};
-use crate::inventory::{Found, Inventory, Place};
-use crate::labels::after_look;
 use crate::link::{self, News};
+use crate::metrics_socket;
 use crate::state_dir::{StateDir, StateDirError};
 
-/// How often the machine is asked for its devices.
+/// How often a registry that does not answer, and drives that have gone unnoticed, are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long a registry may take to answer a registration.
 const REGISTRATION_LIMIT: Duration = Duration::from_secs(15);
@@ -90,23 +91,14 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let (news_sender, news) = mpsc::channel(WAITING);
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
-    let (ours, left_alone) = match &found {
-        hotbay_core::agent::RecordFound::Usable(record) => {
-            // Whoever wants all drives opened wants their labels read, removed or not.
-            let left_alone = match config.at_start {
-                AttachAtStart::Allowed => left_alone(record),
-                AttachAtStart::All => Vec::new(),
-            };
-            (record.identity.map(|identity| identity.cluster), left_alone)
-        }
-        hotbay_core::agent::RecordFound::Absent(identity)
-        | hotbay_core::agent::RecordFound::Damaged { identity, .. } => {
-            (identity.map(|identity| identity.cluster), Vec::new())
-        }
-    };
-    let mut inventory = Inventory::new(workers, config.places.clone());
-    let Found { devices, hanging } = inventory.look(ours, &left_alone).await;
-    let devices: Vec<_> = devices.into_iter().map(|looked| looked.observed).collect();
+    let metrics = Metrics::default();
+    let (context, context_receiver) =
+        watch::channel(devices::first_context(&found, config.at_start));
+    let (discovery, mut machine_found) =
+        Discovery::start(workers, &config.places, context_receiver, metrics.clone()).await;
+    let Found { devices, hanging } = machine_found.borrow_and_update().clone();
+    let mut handled = Handled::new();
+    let (devices, _) = after_look(&[], &devices, &mut handled);
     let (agent, effects) =
         Agent::start(Rules::default(), config.incarnation, found, devices.clone(), config.at_start);
     let mut shell = Shell {
@@ -119,25 +111,26 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         connection: None,
         reported: devices,
         hanging,
+        handled,
+        context,
+        metrics: metrics.clone(),
+        unpublished: VecDeque::new(),
         reports: 0,
         retries: BTreeMap::new(),
     };
     shell.perform(effects);
     let linked = tokio::spawn(link::keep(config.registry, news_sender));
-    shell.serve(inventory, ended, news, stop).await;
+    let discovering = tokio::spawn(discovery.run());
+    tokio::select! {
+        () = shell.serve(machine_found, ended, news, stop) => {}
+        () = metrics_socket::serve(&config.data_dir, metrics) => unreachable!("it answers until it is dropped"),
+    }
+    discovering.abort();
     linked.abort();
     shell.drives.let_go();
     // The children have the descriptors once they have read them; one that hangs must not keep us.
     tokio::time::sleep(LET_GO_LIMIT).await;
     Ok(())
-}
-
-/// The drives that are out of operation: nothing of ours opens them.
-fn left_alone(record: &AgentRecord) -> Vec<Evidence> {
-    let detached = |memory: &&hotbay_core::agent::DriveMemory| {
-        memory.in_force.is_some_and(|ordered| ordered.goal == Goal::Detach)
-    };
-    record.drives.values().filter(detached).map(|memory| memory.evidence.clone()).collect()
 }
 
 struct Shell {
@@ -152,6 +145,13 @@ struct Shell {
     reported: Vec<Observed>,
     /// Devices that may be any drive.
     hanging: Vec<String>,
+    /// The looks at devices that have been taken note of.
+    handled: Handled,
+    /// What discovery is to know.
+    context: watch::Sender<Context>,
+    metrics: Metrics,
+    /// Reports that the registry has not said to have, and when what they tell was known.
+    unpublished: VecDeque<(u64, Instant)>,
     reports: u64,
     retries: BTreeMap<DriveId, Retries>,
 }
@@ -176,13 +176,11 @@ struct Connection {
 impl Shell {
     async fn serve(
         &mut self,
-        inventory: Inventory,
+        mut found: watch::Receiver<Found>,
         mut ended: mpsc::Receiver<StepEnd>,
         mut news: mpsc::Receiver<News>,
         stop: impl Future<Output = ()>,
     ) {
-        let mut inventory = Some(inventory);
-        let (looked_sender, mut looked) = mpsc::channel(1);
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
         tokio::pin!(stop);
         loop {
@@ -190,23 +188,16 @@ impl Shell {
                 () = &mut stop => return,
                 Some(end) = ended.recv() => self.step_ended(end),
                 Some(news) = news.recv() => self.heard(news),
-                Some((back, found)) = looked.recv() => {
-                    inventory = Some(self.looked(back, found));
+                Ok(()) = found.changed() => {
+                    let found = found.borrow_and_update().clone();
+                    self.looked(found);
                 }
                 _ = look.tick() => {
                     self.give_up_a_silent_registry();
-                    // A look that takes long is not overtaken by another.
-                    if let Some(mut inventory) = inventory.take() {
-                        let ours = self.identity().map(|identity| identity.cluster);
-                        let left_alone = left_alone(self.agent.record());
-                        let sender = looked_sender.clone();
-                        tokio::spawn(async move {
-                            let found = inventory.look(ours, &left_alone).await;
-                            drop(sender.send((inventory, found)).await);
-                        });
-                    }
+                    self.close_what_is_gone();
                 }
             }
+            self.tell_discovery();
         }
     }
 
@@ -246,6 +237,8 @@ impl Shell {
             }
             News::Lost { connection } if self.is_current(connection) => {
                 self.connection = None;
+                // The next registration tells everything.
+                self.unpublished.clear();
                 let effects = self.agent.step(Event::SessionLost);
                 self.perform(effects);
             }
@@ -284,38 +277,16 @@ impl Shell {
                 Event::Order(order)
             }
             FromRegistry::ReportTaken { number } => {
-                tracing::debug!(number, "report taken");
+                while let Some((_, known)) =
+                    self.unpublished.pop_front_if(|(reported, _)| *reported <= number)
+                {
+                    self.metrics.published(known.elapsed());
+                }
                 return;
             }
         };
         let effects = self.agent.step(event);
         self.perform(effects);
-    }
-
-    fn looked(&mut self, mut inventory: Inventory, found: Found) -> Inventory {
-        let Found { devices, hanging } = found;
-        self.hanging = hanging;
-        let (devices, doubtful) = after_look(self.agent.devices(), &devices);
-        for path in doubtful {
-            inventory.doubt(&path);
-        }
-        let without_label = |devices: &[Observed]| -> Vec<_> {
-            devices.iter().map(|device| Observed { label: None, ..device.clone() }).collect()
-        };
-        let changed = without_label(&devices) != without_label(&self.reported);
-        let effects = self.agent.step(Event::Devices(devices.clone()));
-        self.perform(effects);
-        for drive in self.drives.gone() {
-            tracing::warn!(%drive, "it is gone from this machine, and was in operation");
-            let effects = self.agent.step(Event::Gone(drive));
-            self.perform(effects);
-        }
-        if changed && self.agent.session().is_some() {
-            self.reports += 1;
-            self.tell(FromAgent::Report { number: self.reports, devices: devices.clone() });
-            self.reported = devices;
-        }
-        inventory
     }
 
     fn devices(&self) -> Vec<Observed> {
@@ -480,5 +451,4 @@ impl Shell {
 }
 
 #[cfg(test)]
-#[path = "agent_loop_tests.rs"]
 mod tests;

@@ -1,0 +1,348 @@
+//! The devices of the machine as they were last seen: from outside, through sysfs and the mount table, and from inside,
+//! by a child that read them. What both come to is what the agent hears of.
+//!
+//! A device is read only when it is new or when what is on it may be another thing now. A drive that is out of
+//! operation is not read at all, not even to look: whoever took it out may be working on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hotbay_core::device::DeviceNumber;
+use hotbay_core::discovery::queue::{DeviceKey, Run};
+use hotbay_core::discovery::triage::Change;
+use hotbay_core::discovery::{Needs, Probes};
+use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::ClusterId;
+use hotbay_host::KernelId;
+use hotbay_host::scan::{self, Candidate, Inside, MountedNow};
+use hotbay_host::worker::Running;
+
+use super::Located;
+use super::labels::Looked;
+use super::read::{ReadEnd, is_alone};
+
+/// What the agent knows and discovery must know.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Context {
+    /// The cluster that the machine belongs to.
+    pub(crate) ours: Option<ClusterId>,
+    /// Drives that must not be opened.
+    pub(crate) left_alone: Vec<Evidence>,
+    /// Paths whose look of this number must be repeated.
+    pub(crate) doubts: BTreeMap<String, u64>,
+}
+
+/// What is known of the machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) devices: Vec<Looked>,
+    /// The paths of devices that cannot be told from others yet, or hang before they could be. Each may be a drive that
+    /// is known: it must be taken neither for a new one nor for gone.
+    pub(crate) hanging: Vec<String>,
+}
+
+/// What a listing of the machine gives: by path, with the bay that was named for it.
+pub(super) type Listed = BTreeMap<String, Located>;
+
+/// What a look at one device came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Same,
+    /// It differs so that it is read, which was not called for before.
+    ToBeRead,
+    /// Another device than before, or one with other parts.
+    Other,
+    /// It is not one that is looked for.
+    NoDrive,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inventory {
+    context: Context,
+    seen: BTreeMap<String, Seen>,
+    paths: BTreeMap<DeviceNumber, String>,
+    /// The number of the last look at any device.
+    looks: u64,
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    bay: Option<String>,
+    candidate: Candidate,
+    reading: Reading,
+    inside: Option<Inside>,
+    /// The number of the look that `inside` comes from.
+    look: u64,
+    /// What was last told. While another device at the same path is read for the first time, what was there before.
+    told: Option<Looked>,
+    /// A child that hangs on the device. Until it ends the device is not read again.
+    unfinished: Option<Running>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    Idle,
+    Due,
+    Running,
+    /// What is on it may have changed since the child began to read.
+    RunningThenAgain,
+}
+
+impl Inventory {
+    /// The machine was listed: what is not there has gone, and what differs is looked at.
+    pub(super) fn listed(&mut self, listed: Listed) {
+        let gone: Vec<_> =
+            self.seen.keys().filter(|path| !listed.contains_key(*path)).cloned().collect();
+        for path in gone {
+            self.forget(&path);
+        }
+        let needs = Needs { now: Probes::NONE, if_changed: Probes::ALL };
+        for (bay, candidate) in listed.into_values() {
+            self.update(bay, candidate, needs);
+        }
+    }
+
+    /// Looks at size and flags of a device that is known, if that is all that is needed. False: more is.
+    pub(super) fn probe_quickly(&mut self, run: Run) -> bool {
+        let Needs { now, if_changed } = run.needs;
+        let quick = run.change == Change::Changed
+            && Candidate::QUICK.contains(now)
+            && Candidate::QUICK.contains(if_changed);
+        let path = self.paths.get(&run.device.number).filter(|_| quick);
+        let Some(seen) = path.and_then(|path| self.seen.get_mut(path)) else { return false };
+        let same_device =
+            run.device.sequence.is_none() || run.device.sequence == seen.candidate.sequence;
+        // What comes and goes with the medium is more than its size.
+        let empty = seen.candidate.size_bytes == 0;
+        if !same_device || empty {
+            return false;
+        }
+        if seen.candidate.read_quickly(now) {
+            self.changed |= seen.tell(self.context.ours);
+        }
+        seen.candidate.size_bytes != 0
+    }
+
+    /// A device was looked at from outside.
+    pub(super) fn probed(&mut self, run: Run, candidate: Option<Located>) -> Outcome {
+        let known = self.paths.get(&run.device.number).cloned();
+        match (candidate, known) {
+            (Some((bay, candidate)), known) => {
+                if let Some(path) = known.filter(|path| *path != candidate.path) {
+                    self.forget(&path);
+                }
+                self.update(bay, candidate, run.needs)
+            }
+            (None, Some(path)) => {
+                self.forget(&path);
+                Outcome::Other
+            }
+            (None, None) => Outcome::NoDrive,
+        }
+    }
+
+    /// The mount table was read.
+    pub(super) fn mounted(&mut self, now: &MountedNow) {
+        for seen in self.seen.values_mut() {
+            if seen.candidate.read_mounts(now) {
+                self.changed |= seen.tell(self.context.ours);
+            }
+        }
+    }
+
+    /// A device was read.
+    pub(super) fn read(&mut self, end: ReadEnd) {
+        let ReadEnd { candidate, inside, unfinished, took: _ } = end;
+        let Some(seen) = self.seen.get_mut(&candidate.path) else { return };
+        let again = seen.reading == Reading::RunningThenAgain || !seen.is(&candidate);
+        seen.reading = if again { Reading::Due } else { Reading::Idle };
+        seen.unfinished = unfinished;
+        if seen.is(&candidate) {
+            self.looks += 1;
+            seen.look = self.looks;
+            seen.inside = Some(inside);
+            self.changed |= seen.tell(self.context.ours);
+        }
+    }
+
+    /// The agent knows or wants something else.
+    pub(super) fn take_context(&mut self, context: Context) {
+        let other_cluster = self.context.ours != context.ours;
+        self.context = context;
+        for (path, seen) in &mut self.seen {
+            let unread = match &seen.inside {
+                Some(Inside::NotOpened(evidence)) => !is_alone(&self.context.left_alone, evidence),
+                Some(Inside::Seen(_)) | None => false,
+            };
+            if unread || self.context.doubts.get(path) == Some(&seen.look) {
+                seen.read_again();
+            }
+            if other_cluster {
+                self.changed |= seen.tell(self.context.ours);
+            }
+        }
+    }
+
+    /// The devices that a child is to read now. They count as being read.
+    pub(super) fn due_to_be_read(&mut self) -> Vec<Candidate> {
+        let mut due = Vec::new();
+        for seen in self.seen.values_mut() {
+            if let Some(running) = &mut seen.unfinished {
+                if !running.is_finished() {
+                    continue;
+                }
+                seen.unfinished = None;
+                seen.reading = Reading::Due;
+            }
+            if seen.reading == Reading::Due {
+                seen.reading = Reading::Running;
+                due.push(seen.candidate.clone());
+            }
+        }
+        due
+    }
+
+    /// What is known, if that is something else than the last time.
+    pub(super) fn changed(&mut self) -> Option<Found> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let (hanging, known): (Vec<_>, Vec<_>) =
+            self.seen.values().partition(|seen| seen.may_be_any());
+        Some(Found {
+            devices: known.into_iter().filter_map(|seen| seen.told.clone()).collect(),
+            hanging: hanging.into_iter().map(|seen| seen.candidate.path.clone()).collect(),
+        })
+    }
+
+    /// The drives that a device stands on, or stood on until it went.
+    pub(super) fn drives_under(&self, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
+        let mut under = scan::below(number);
+        under.retain(|number| self.paths.contains_key(number));
+        let name = scan::name_of(number);
+        let stood = |candidate: &Candidate| match &name {
+            Some(name) => candidate.carries(name),
+            None => candidate.stack.iter().any(|(_, above)| *above == number),
+        };
+        let numbers = self.seen.values().filter(|seen| stood(&seen.candidate));
+        under.extend(numbers.filter_map(|seen| number_of(&seen.candidate)));
+        under
+    }
+
+    pub(super) fn key(&self, number: DeviceNumber) -> DeviceKey {
+        let seen = self.paths.get(&number).and_then(|path| self.seen.get(path));
+        DeviceKey { number, sequence: seen.and_then(|seen| seen.candidate.sequence) }
+    }
+
+    /// How many devices a child hangs on.
+    pub(super) fn quarantined(&self) -> usize {
+        self.seen.values().filter(|seen| seen.unfinished.is_some()).count()
+    }
+
+    /// The devices that are known, for whoever watches them.
+    pub(super) fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        self.seen.values().map(|seen| &seen.candidate)
+    }
+
+    fn update(&mut self, bay: Option<String>, candidate: Candidate, needs: Needs) -> Outcome {
+        if let Some(number) = number_of(&candidate) {
+            self.paths.insert(number, candidate.path.clone());
+        }
+        let Some(seen) = self.seen.get_mut(&candidate.path) else {
+            self.seen.insert(candidate.path.clone(), Seen::new(bay, candidate));
+            self.changed = true;
+            return Outcome::Other;
+        };
+        let (same_device, same) = (seen.is(&candidate), seen.candidate == candidate);
+        let names = |candidate: &Candidate| {
+            candidate.partitions.iter().map(|part| part.name.clone()).collect::<Vec<_>>()
+        };
+        let other_parts = names(&seen.candidate) != names(&candidate);
+        let gone = number_of(&seen.candidate).filter(|_| seen.candidate.id != candidate.id);
+        (seen.bay, seen.candidate) = (bay, candidate);
+        if let Some(number) = gone {
+            self.paths.remove(&number);
+        }
+        if !same_device {
+            seen.inside = None;
+            seen.read_again();
+            self.changed = true;
+            return Outcome::Other;
+        }
+        let read = needs.now.intersects(Probes::INSIDE)
+            || (!same && needs.if_changed.intersects(Probes::INSIDE));
+        if read {
+            seen.read_again();
+        }
+        if !same {
+            self.changed |= seen.tell(self.context.ours);
+        }
+        match (other_parts, read && !needs.now.intersects(Probes::INSIDE)) {
+            (true, _) => Outcome::Other,
+            (false, true) => Outcome::ToBeRead,
+            (false, false) => Outcome::Same,
+        }
+    }
+
+    fn forget(&mut self, path: &str) {
+        if let Some(seen) = self.seen.remove(path) {
+            if let Some(number) = number_of(&seen.candidate) {
+                self.paths.remove(&number);
+            }
+            self.changed = true;
+        }
+    }
+}
+
+impl Seen {
+    fn new(bay: Option<String>, candidate: Candidate) -> Self {
+        Self {
+            bay,
+            candidate,
+            reading: Reading::Due,
+            inside: None,
+            look: 0,
+            told: None,
+            unfinished: None,
+        }
+    }
+
+    /// Whether it is that very device, whatever has become of it.
+    fn is(&self, other: &Candidate) -> bool {
+        (self.candidate.id, self.candidate.sequence) == (other.id, other.sequence)
+    }
+
+    fn read_again(&mut self) {
+        self.reading = match self.reading {
+            Reading::Idle | Reading::Due => Reading::Due,
+            Reading::Running | Reading::RunningThenAgain => Reading::RunningThenAgain,
+        };
+    }
+
+    /// Puts together what is known, and says whether that is something else than was told.
+    fn tell(&mut self, ours: Option<ClusterId>) -> bool {
+        let Some(inside) = &self.inside else { return false };
+        let mut observed = scan::compose(&self.candidate, inside, ours);
+        observed.bay = self.bay.clone().or(observed.bay);
+        let Candidate { id, sequence, .. } = self.candidate;
+        let left_alone = matches!(inside, Inside::NotOpened(_));
+        let now = Looked { observed, device: (id, sequence), look: self.look, left_alone };
+        let other = self.told.as_ref().is_none_or(|told| !told.says_the_same(&now));
+        self.told = Some(now);
+        other
+    }
+
+    /// Whether it cannot be told from others, so that it may be any drive.
+    fn may_be_any(&self) -> bool {
+        let nameless =
+            |told: &Looked| self.unfinished.is_some() && told.observed.evidence.is_empty();
+        self.told.as_ref().is_none_or(nameless)
+    }
+}
+
+fn number_of(candidate: &Candidate) -> Option<DeviceNumber> {
+    match candidate.id {
+        KernelId::Block(number) => Some(number),
+        KernelId::File { .. } => None,
+    }
+}
