@@ -55,6 +55,11 @@ pub struct DriveStatus {
     pub serial: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wwn: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// `nvme`, `sata`, `sas`, `usb`, `virtio`, `iscsi`, `fc`, `mmc`, `file` or `unknown`.
+    #[serde(default)]
+    pub transport: String,
     /// `Block`, `Loop` or `File`.
     pub device_kind: String,
     /// `NVMe`, `SSD`, `HDD`, `File` or `Unknown`.
@@ -73,6 +78,9 @@ pub struct DriveStatus {
     pub removal_wanted: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked_by: String,
+    /// Stands for all that adding it rests on: identity, size, contents, state. Another one: look at it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_hash: Option<String>,
 }
 
 /// What is wanted, and how often that has changed.
@@ -130,7 +138,7 @@ pub struct StorageNodeStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Such as `RegistryRewound` or `RecordDamaged`.
+    /// Such as `RegistryRewound`, `RecordDamaged` or `FiltersInvalid`.
     #[serde(rename = "type")]
     pub kind: String,
     pub message: String,

@@ -32,6 +32,8 @@ fn of_device(observed: &Observed) -> DriveStatus {
         model: observed.evidence.model.clone(),
         serial: observed.evidence.serial.clone(),
         wwn: observed.evidence.wwn.clone(),
+        vendor: observed.details.vendor.clone(),
+        transport: text(serde_json::json!(observed.details.transport)),
         device_kind: text(serde_json::json!(observed.kind)),
         media: text(serde_json::json!(observed.media)),
         size_bytes: observed.size_bytes,
@@ -41,6 +43,7 @@ fn of_device(observed: &Observed) -> DriveStatus {
         volumes: Vec::new(),
         removal_wanted: false,
         asked_by: String::new(),
+        state_hash: None,
     }
 }
 
@@ -81,6 +84,7 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             volumes: record.volumes.iter().map(ToString::to_string).collect(),
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
+            state_hash: cluster.state_hash(record.id).map(|state| state.to_string()),
             denied: cluster.denied(record.id).map(reason).collect(),
             ..of_device(observed)
         },
@@ -109,6 +113,10 @@ pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         let message = format!("the agent found its record damaged: {why}");
         conditions.push(Condition { kind: "RecordDamaged".to_owned(), message });
     }
+    conditions.extend(known.conditions.iter().map(|condition| Condition {
+        kind: condition.name().to_owned(),
+        message: condition.to_string(),
+    }));
     StorageNode {
         api_version: API_VERSION.to_owned(),
         kind: "StorageNode".to_owned(),

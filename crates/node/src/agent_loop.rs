@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::agent::{
-    Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity, Located,
+    Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity, Located, RecordFound,
 };
 use hotbay_core::device::{DeviceKind, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
-use hotbay_core::message::Obstacle;
+use hotbay_core::message::{NodeCondition, Obstacle};
 use hotbay_core::order::{Generation, Goal, OrderId};
 use hotbay_core::rules::Rules;
 use hotbay_host::locks::{AgentLock, LockError};
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use crate::dial::RegistryAt;
 use crate::drives::{Drives, StepEnd, Where};
+use crate::filters::{CHECK_EVERY, FilterFile};
 use crate::inventory::{Found, Inventory, Place};
 use crate::labels::after_look;
 use crate::link::{self, News};
@@ -50,6 +51,8 @@ pub struct Config {
     pub registry: RegistryAt,
     /// Which devices to look at; empty for all.
     pub places: Vec<Place>,
+    /// The file with the filters of this machine, if it has any.
+    pub filters: Option<PathBuf>,
     /// What to open before the registry has said anything.
     pub at_start: AttachAtStart,
     /// Freshly drawn for this start.
@@ -91,22 +94,21 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
     let (ours, left_alone) = match &found {
-        hotbay_core::agent::RecordFound::Usable(record) => {
+        RecordFound::Usable(record) => {
             // Whoever wants all drives opened wants their labels read, removed or not.
-            let left_alone = match config.at_start {
-                AttachAtStart::Allowed => left_alone(record),
-                AttachAtStart::All => Vec::new(),
-            };
+            let opens_all = config.at_start == AttachAtStart::All;
+            let left_alone = if opens_all { Vec::new() } else { left_alone(record) };
             (record.identity.map(|identity| identity.cluster), left_alone)
         }
-        hotbay_core::agent::RecordFound::Absent(identity)
-        | hotbay_core::agent::RecordFound::Damaged { identity, .. } => {
+        RecordFound::Absent(identity) | RecordFound::Damaged { identity, .. } => {
             (identity.map(|identity| identity.cluster), Vec::new())
         }
     };
     let mut inventory = Inventory::new(workers, config.places.clone());
     let Found { devices, hanging } = inventory.look(ours, &left_alone).await;
-    let devices: Vec<_> = devices.into_iter().map(|looked| looked.observed).collect();
+    let filters = FilterFile::open(config.filters.clone());
+    let mut devices: Vec<_> = devices.into_iter().map(|looked| looked.observed).collect();
+    devices.iter_mut().for_each(|device| filters.apply(device));
     let (agent, effects) =
         Agent::start(Rules::default(), config.incarnation, found, devices.clone(), config.at_start);
     let mut shell = Shell {
@@ -118,7 +120,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         ends,
         connection: None,
         reported: devices,
+        told: Vec::new(),
         hanging,
+        filters,
         reports: 0,
         retries: BTreeMap::new(),
     };
@@ -148,10 +152,12 @@ struct Shell {
     drives: Drives,
     ends: mpsc::Sender<StepEnd>,
     connection: Option<Connection>,
-    /// The devices that the registry has heard of.
+    /// The devices and conditions that the registry has heard of.
     reported: Vec<Observed>,
+    told: Vec<NodeCondition>,
     /// Devices that may be any drive.
     hanging: Vec<String>,
+    filters: FilterFile,
     reports: u64,
     retries: BTreeMap<DriveId, Retries>,
 }
@@ -184,6 +190,7 @@ impl Shell {
         let mut inventory = Some(inventory);
         let (looked_sender, mut looked) = mpsc::channel(1);
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        let mut check_filters = tokio::time::interval(CHECK_EVERY);
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -193,6 +200,9 @@ impl Shell {
                 Some((back, found)) = looked.recv() => {
                     inventory = Some(self.looked(back, found));
                 }
+                _ = check_filters.tick() => if self.filters.check().is_some() {
+                    self.publish(self.agent.devices().to_vec());
+                },
                 _ = look.tick() => {
                     self.give_up_a_silent_registry();
                     // A look that takes long is not overtaken by another.
@@ -234,8 +244,10 @@ impl Shell {
     fn heard(&mut self, news: News) {
         match news {
             News::Connected { connection, to_registry } => {
-                self.reported = self.devices();
-                let registration = self.agent.registration(self.name.clone(), self.machine);
+                self.reported = self.agent.devices().to_vec();
+                let mut registration = self.agent.registration(self.name.clone(), self.machine);
+                self.told = self.filters.conditions();
+                registration.conditions.clone_from(&self.told);
                 let answer_by = Instant::now() + REGISTRATION_LIMIT;
                 let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);
@@ -299,10 +311,19 @@ impl Shell {
         for path in doubtful {
             inventory.doubt(&path);
         }
+        self.publish(devices);
+        inventory
+    }
+
+    /// Takes the devices as they are now, and tells the registry what has changed in them, or beside them.
+    fn publish(&mut self, mut devices: Vec<Observed>) {
+        devices.iter_mut().for_each(|device| self.filters.apply(device));
         let without_label = |devices: &[Observed]| -> Vec<_> {
             devices.iter().map(|device| Observed { label: None, ..device.clone() }).collect()
         };
-        let changed = without_label(&devices) != without_label(&self.reported);
+        let conditions = self.filters.conditions();
+        let changed =
+            without_label(&devices) != without_label(&self.reported) || conditions != self.told;
         let effects = self.agent.step(Event::Devices(devices.clone()));
         self.perform(effects);
         for drive in self.drives.gone() {
@@ -312,14 +333,9 @@ impl Shell {
         }
         if changed && self.agent.session().is_some() {
             self.reports += 1;
-            self.tell(FromAgent::Report { number: self.reports, devices: devices.clone() });
-            self.reported = devices;
+            (self.reported, self.told) = (devices.clone(), conditions.clone());
+            self.tell(FromAgent::Report { number: self.reports, devices, conditions });
         }
-        inventory
-    }
-
-    fn devices(&self) -> Vec<Observed> {
-        self.agent.devices().to_vec()
     }
 
     fn identity(&self) -> Option<Identity> {

@@ -49,7 +49,9 @@ impl Rig {
             ends,
             connection: None,
             reported: Vec::new(),
+            told: Vec::new(),
             hanging: Vec::new(),
+            filters: Default::default(),
             reports: 0,
             retries: BTreeMap::new(),
         };

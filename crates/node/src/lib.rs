@@ -7,12 +7,13 @@
 //! - [`dial`]: where that registry is; [`tls`]: how it is dialled on another machine.
 //! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry elsewhere.
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
-//! - [`inventory`]: which devices there are.
+//! - [`inventory`]: which devices there are; [`filters`]: which of them may be used.
 //! - [`state_dir`]: what survives a restart.
 
 mod agent_loop;
 mod dial;
 mod drives;
+mod filters;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inventory;
@@ -26,6 +27,7 @@ mod tls;
 
 pub use agent_loop::{Config, NodeError, run};
 pub use dial::RegistryAt;
+pub use filters::{Changed, FilterError, FilterFile, read as read_filters};
 pub use inventory::Place;
 pub use joining::{JoinError, JoinOptions, join};
 pub use membership::{Member, MembershipError};

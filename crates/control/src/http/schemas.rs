@@ -96,6 +96,7 @@ fn action() -> Value {
                              host:path."),
             "withRemoved": flag("ADD_HOST: also the drives that were removed on their own."),
             "returned": flag("ADD_HOST: a host that was purged is back."),
+            "expectedState": words("ADD_DEVICE: only while the drive's status.stateHash is this."),
         },
     })
 }
@@ -175,6 +176,10 @@ fn drive_status() -> Value {
             "model": text(),
             "serial": text(),
             "wwn": text(),
+            "vendor": text(),
+            "transport": {
+                "enum": ["nvme", "sata", "sas", "usb", "virtio", "iscsi", "fc", "mmc", "file", "unknown"],
+            },
             "deviceKind": { "enum": ["Block", "Loop", "File"] },
             "media": { "enum": ["NVMe", "SSD", "HDD", "File", "Unknown"] },
             "sizeBytes": number("Its size."),
@@ -188,6 +193,7 @@ fn drive_status() -> Value {
             "volumes": texts(),
             "removalWanted": flag("A removal was asked for and waits for the volumes."),
             "askedBy": text(),
+            "stateHash": words("Stands for all that adding it rests on. Another one: look at it again."),
         }),
     )
 }

@@ -60,9 +60,9 @@ pub struct Criteria {
     pub model: AnyOf<Pattern>,
     pub transport: AnyOf<Transport>,
     pub media: AnyOf<Media>,
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "size_field")]
     pub min_size: Option<Size>,
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "size_field")]
     pub max_size: Option<Size>,
     pub removable: Option<bool>,
 }
@@ -78,7 +78,8 @@ impl<T> Default for AnyOf<T> {
 }
 
 impl<T> AnyOf<T> {
-    fn fits(&self, one: impl FnMut(&T) -> bool) -> bool {
+    /// Whether one of them fits, or none is asked for.
+    pub fn fits(&self, one: impl FnMut(&T) -> bool) -> bool {
         self.0.is_empty() || self.0.iter().any(one)
     }
 }
@@ -200,7 +201,10 @@ where
     }
 }
 
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Size>, D::Error> {
+/// Reads a field that is a size.
+pub(crate) fn size_field<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Size>, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map(Some).map_err(de::Error::custom)
 }

@@ -1,5 +1,5 @@
-//! Which devices of a machine Hotbay may use at all, by rules that people write. An agent lets every device that it finds
-//! pass through them; one that is left out is shown, and says so, and cannot be added.
+//! Which devices of a machine Hotbay may use at all, by rules that people write. An agent lets every device that it
+//! finds pass through them; one that is left out is shown, and says so, and cannot be added.
 //!
 //! The rules are looked at in their order, and the first one that fits a device decides. If none fits, the device is
 //! included, unless there is a rule that includes: whoever lists what they want does not want the rest.
@@ -13,6 +13,7 @@ use std::fmt;
 use serde::Deserialize;
 use thiserror::Error;
 
+pub(crate) use criteria::size_field;
 pub use criteria::{AnyOf, Criteria, Traits, UnknownWord};
 pub use pattern::{NotAPattern, Pattern};
 pub use size::{NotASize, Size};

@@ -35,9 +35,10 @@ impl Patience {
         match command {
             ClientCommand::Get(args) if args.watch => Self::Endless,
             ClientCommand::Events { follow: true } => Self::Endless,
-            ClientCommand::Drive {
-                command: DriveCommand::Add(args) | DriveCommand::Remove(args),
-            } => Self::of_action(&args.how),
+            ClientCommand::Drive { command: DriveCommand::Add(args) } => Self::of_action(&args.how),
+            ClientCommand::Drive { command: DriveCommand::Remove(args) } => {
+                Self::of_action(&args.how)
+            }
             ClientCommand::Host {
                 command: HostCommand::Add { how, .. } | HostCommand::Remove { how, .. },
             } => Self::of_action(how),
@@ -45,6 +46,9 @@ impl Patience {
             | ClientCommand::Events { follow: false }
             | ClientCommand::Describe { .. }
             | ClientCommand::Status
+            | ClientCommand::Drive {
+                command: DriveCommand::Plan(_) | DriveCommand::Explain { .. },
+            }
             | ClientCommand::Host { command: HostCommand::Purge { .. } }
             | ClientCommand::Registry { .. } => Self::None,
         }
