@@ -78,6 +78,9 @@ pub struct DriveStatus {
     pub removal_wanted: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked_by: String,
+    /// Stands for all that adding it rests on: identity, size, contents, state. Another one: look at it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_hash: Option<String>,
 }
 
 /// What is wanted, and how often that has changed.
@@ -135,7 +138,7 @@ pub struct StorageNodeStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Such as `RegistryRewound` or `RecordDamaged` of a node, `Shrunk` of a drive.
+    /// Such as `RegistryRewound`, `RecordDamaged` or `FiltersInvalid` of a node, `Shrunk` of a drive.
     #[serde(rename = "type")]
     pub kind: String,
     pub message: String,

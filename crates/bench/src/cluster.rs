@@ -52,6 +52,7 @@ pub(crate) fn registration(node: usize) -> Registration {
         record: RecordHealth::Absent,
         drives: Vec::new(),
         devices: (0..DRIVES_PER_NODE).map(device).collect(),
+        conditions: Vec::new(),
     }
 }
 

@@ -115,6 +115,7 @@ impl Measured {
             term: TermId::from_bits(2),
             wall_ms: || 0,
             checkpoint: |_| {},
+            auto_add: Default::default(),
         };
         let (registry, _ended) = Registry::start(store, surroundings)?;
         let mut outboxes = Vec::new();

@@ -29,6 +29,7 @@ async fn storm() -> anyhow::Result<f64> {
         term: TermId::from_bits(2),
         wall_ms: || 0,
         checkpoint: |_| {},
+        auto_add: Default::default(),
     };
     let (registry, _ended) = Registry::start(RedbStore::open(folder.path())?, surroundings)?;
     let began = Instant::now();

@@ -44,6 +44,7 @@ fn of_device(observed: &Observed) -> DriveStatus {
         volumes: Vec::new(),
         removal_wanted: false,
         asked_by: String::new(),
+        state_hash: None,
     }
 }
 
@@ -91,6 +92,7 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
             conditions: drive_conditions(cluster, record.id),
+            state_hash: cluster.state_hash(record.id).map(|state| state.to_string()),
             denied: cluster.denied(record.id).map(reason).collect(),
             ..of_device(observed)
         },
@@ -127,6 +129,10 @@ pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         let message = format!("the agent found its record damaged: {why}");
         conditions.push(Condition { kind: "RecordDamaged".to_owned(), message });
     }
+    conditions.extend(known.conditions.iter().map(|condition| Condition {
+        kind: condition.name().to_owned(),
+        message: condition.to_string(),
+    }));
     StorageNode {
         api_version: API_VERSION.to_owned(),
         kind: "StorageNode".to_owned(),

@@ -175,9 +175,9 @@ impl Session {
                 self.registry.register(self.number, certificate, registration, fresh).await
             }
             FromAgent::Heartbeat => Ok(()),
-            FromAgent::Report { number, devices } => {
+            FromAgent::Report { number, devices, conditions } => {
                 let fresh = self.fresh_drives(devices.len());
-                self.registry.report(self.number, number, devices, fresh).await
+                self.registry.report(self.number, number, devices, conditions, fresh).await
             }
             FromAgent::Answer(answer) => self.registry.answer(self.number, answer).await,
         }

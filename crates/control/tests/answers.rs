@@ -224,7 +224,9 @@ async fn nothing_counts_before_the_registration() {
     let controller = Controller::start();
     let mut agent = FakeAgent::dial(&controller.socket()).await;
     agent.say(FromAgent::Heartbeat).await;
-    agent.say(FromAgent::Report { number: 1, devices: vec![device(0, "S1")] }).await;
+    agent
+        .say(FromAgent::Report { number: 1, devices: vec![device(0, "S1")], conditions: vec![] })
+        .await;
     agent.hear_refusal().await;
     assert!(controller.client().await.list("Drive").await.is_empty());
 }

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::cluster::StateHash;
 use crate::device::Denied;
 use crate::ids::{DriveId, VolumeId};
 use crate::message::Obstacle;
@@ -21,6 +22,11 @@ pub enum Action {
         host: String,
     },
     AddDevice(Target),
+    /// The same, only while the drive is as it was when that was planned.
+    AddPlanned {
+        target: Target,
+        state: StateHash,
+    },
     RemoveDevice(Target),
     /// Gives up a host whose machine is gone, with all that is on it.
     PurgeHost {
@@ -149,6 +155,10 @@ pub enum Reason {
     AgentRegistered,
     /// The host has no drive that could be added.
     NoUsableDrive,
+    /// The drive is not any more what it was when adding it was planned.
+    ChangedSince {
+        now: StateHash,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -182,6 +192,11 @@ impl fmt::Display for Reason {
                 "its agent is registered, so the machine is not gone; remove the host instead",
             ),
             Self::NoUsableDrive => f.write_str("it has no drive that could be added"),
+            Self::ChangedSince { now } => write!(
+                f,
+                "ChangedSince: it is not as it was when it was planned (its state is {now} now); look at it, and plan \
+                 again:  hotbay drive plan"
+            ),
         }
     }
 }

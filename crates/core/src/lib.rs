@@ -11,6 +11,7 @@ pub mod cms;
 pub mod device;
 pub mod discovery;
 pub mod evidence;
+pub mod filter;
 pub mod gate;
 pub mod ids;
 pub mod label;

@@ -158,6 +158,34 @@ pub struct Registration {
     pub drives: Vec<DriveReport>,
     /// Every device on the machine.
     pub devices: Vec<Observed>,
+    /// What is not as it should be there.
+    pub conditions: Vec<NodeCondition>,
+}
+
+/// Something about a node, beside its drives, that its agent wants people to know.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "condition")]
+pub enum NodeCondition {
+    /// The file with the node's filters cannot be used. What is wrong, with the file and the line, and what counts
+    /// until that is put right.
+    FiltersInvalid { why: String },
+}
+
+impl NodeCondition {
+    /// The name by which people and programs know it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::FiltersInvalid { .. } => "FiltersInvalid",
+        }
+    }
+}
+
+impl std::fmt::Display for NodeCondition {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::FiltersInvalid { why } => f.write_str(why),
+        }
+    }
 }
 
 /// In which state an agent found its record when it started.

@@ -31,7 +31,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "label", run: drive::label, seeds: drive::label_seeds },
     Target { name: "table", run: drive::table, seeds: drive::table_seeds },
     Target { name: "agent_record", run: stored::agent_record, seeds: stored::agent_record_seeds },
@@ -44,6 +44,7 @@ pub const TARGETS: [Target; 17] = [
     Target { name: "glob", run: machine::glob, seeds: machine::glob_seeds },
     Target { name: "names", run: typed::names, seeds: typed::names_seeds },
     Target { name: "token", run: typed::token, seeds: typed::token_seeds },
+    Target { name: "filters", run: typed::filters, seeds: typed::filters_seeds },
     Target { name: "agent_message", run: wire::agent_message, seeds: wire::agent_message_seeds },
     Target { name: "registry_message", run: wire::registry_message, seeds: wire::registry_seeds },
     Target { name: "action", run: wire::action, seeds: wire::action_seeds },

@@ -11,7 +11,8 @@ use hotbay_core::device::{Denied, DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{
-    Answer, AnswerResult, DriveReport, Obstacle, Order, RecordHealth, Registered, Registration,
+    Answer, AnswerResult, DriveReport, NodeCondition, Obstacle, Order, RecordHealth, Registered,
+    Registration,
 };
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use prost::Message;
@@ -130,6 +131,7 @@ pub(crate) fn agent_message_seeds() -> Vec<Vec<u8>> {
             open: true,
         }],
         devices: vec![observed()],
+        conditions: vec![NodeCondition::FiltersInvalid { why: "x.toml, line 2".into() }],
     };
     let answer = |goal, result| {
         let (drive, incarnation) = (DriveId::from_bits(5), Incarnation::from_bits(7));
@@ -139,7 +141,7 @@ pub(crate) fn agent_message_seeds() -> Vec<Vec<u8>> {
     [
         FromAgent::Register(registration),
         FromAgent::Heartbeat,
-        FromAgent::Report { number: 8, devices: vec![observed()] },
+        FromAgent::Report { number: 8, devices: vec![observed()], conditions: vec![] },
         answer(Goal::Attach, AnswerResult::Done),
         answer(Goal::Detach, AnswerResult::Waiting(blocked)),
     ]
@@ -183,6 +185,10 @@ pub(crate) fn action_seeds() -> Vec<Vec<u8>> {
         Action::RemoveHost { host: host.clone() },
         Action::PurgeHost { host },
         Action::AddDevice(target.clone()),
+        Action::AddPlanned {
+            target: target.clone(),
+            state: "s-0152ee94c346268c".parse().expect("it is well formed"),
+        },
         Action::RemoveDevice(target.clone()),
         Action::GetDependentVolumes(target),
     ]
@@ -194,6 +200,7 @@ pub(crate) fn http_body_seeds() -> Vec<Vec<u8>> {
     [
         r#"{"actions":[{"type":"ADD_DEVICE","host":"node-a","device":"/dev/sda"}],"dryRun":true}"#,
         r#"{"actions":[{"type":"ADD_HOST","host":"node-a","withRemoved":true,"returned":true}]}"#,
+        r#"{"actions":[{"type":"ADD_DEVICE","device":"d-1","expectedState":"s-0152ee94c346268c"}]}"#,
         r#"{"actions":[{"type":"REMOVE_HOST","host":"a"},{"type":"NO_SUCH","device":"b"}]}"#,
         r#"{"actions":[{"type":"UNKNOWN"}],"more":1}"#,
     ]

@@ -3,11 +3,15 @@
 //! The help of the program as a whole is written by hand, so that it fits one screen and is grouped by what people come
 //! for. A test keeps it in step with the commands.
 
+mod drive;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+pub(crate) use drive::{DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs};
 
 use crate::config::ConfigCommand;
 use crate::run::RunCommand;
@@ -28,7 +32,7 @@ Look:
   events       What happened lately, and with --follow what happens
   status       How it all stands, in a few lines
 Act:
-  drive        Put drives into operation, or take them out: add, remove
+  drive        Drives in and out of operation: add, remove; plan, explain
   host         The same for all drives of a host: add, remove; purge a lost one
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
@@ -73,23 +77,6 @@ Exits with 0 if every node is there and every drive as wished, else with 3.
 Examples:
   hotbay status
   hotbay status --api /run/hotbay/api.sock";
-
-const DRIVE_EXAMPLES: &str = "\
-Examples:
-  hotbay drive add node-a:bay-0 --wait
-  hotbay drive remove S3X1A9 --wait    by its serial number";
-
-const DRIVE_ADD_EXAMPLES: &str = "\
-Examples:
-  hotbay drive add d-7f3a91c0 --wait   add it, and wait until it is open
-  hotbay drive add node-a:/dev/sdb node-b:bay-3 --dry-run";
-
-const DRIVE_REMOVE_EXAMPLES: &str = "\
-Exits with 0 only when the drive is closed and that is proved; with 3 while it is not yet.
-
-Examples:
-  hotbay drive remove S3X1A9 --wait    by its serial number
-  hotbay drive remove node-a:bay-0 --wait --timeout 30m";
 
 const HOST_EXAMPLES: &str = "\
 Examples:
@@ -202,8 +189,8 @@ pub(crate) enum ClientCommand {
     /// Shows how it all stands, in a few lines
     #[command(after_help = STATUS_EXAMPLES)]
     Status,
-    /// Puts drives into operation, or takes them out
-    #[command(after_help = DRIVE_EXAMPLES)]
+    /// Puts drives into operation, or takes them out; plans that for many, and explains why not
+    #[command(after_help = drive::DRIVE_EXAMPLES)]
     Drive {
         #[command(subcommand)]
         command: DriveCommand,
@@ -279,25 +266,6 @@ pub(crate) enum Format {
     Yaml,
     /// Names alone, one per line
     Name,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum DriveCommand {
-    /// Puts drives into operation
-    #[command(after_help = DRIVE_ADD_EXAMPLES)]
-    Add(DriveArgs),
-    /// Takes drives out of operation
-    #[command(after_help = DRIVE_REMOVE_EXAMPLES)]
-    Remove(DriveArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DriveArgs {
-    /// A drive's name, serial number or id, or node:/dev/x, or node:bay-0
-    #[arg(value_name = "DRIVE", required = true)]
-    pub(crate) targets: Vec<String>,
-    #[command(flatten)]
-    pub(crate) how: HowArgs,
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use crate::cli::Cli;
 use crate::client::Exit;
-use crate::config::DEFAULT_FILE;
 use crate::config::table::{SETTINGS, Setting, TABLES};
+use crate::config::{DEFAULT_FILE, auto_add};
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -237,6 +237,7 @@ fn settings_page() -> String {
         let of_table = SETTINGS.iter().filter(|setting| setting.table == table);
         of_table.for_each(|setting| add_setting(&mut roff, setting));
     }
+    roff.control("SS", [&*format!("[[{}]]", auto_add::TABLE)]).text([roman(auto_add::TEXT)]);
     roff.control("SH", ["EXAMPLES"])
         .text([roman("A registry that agents on other machines can join:")]);
     add_block(
@@ -245,6 +246,8 @@ fn settings_page() -> String {
     );
     roff.control("PP", []).text([roman("An agent on another machine:")]);
     add_block(&mut roff, "[node]\njoin = \"hotbay-join-1,...\"");
+    roff.control("PP", []).text([roman("New NVMe drives go into operation by themselves:")]);
+    add_block(&mut roff, "[[auto-add]]\nname = \"new-nvme\"\nmedia = \"NVMe\"\nmin-size = \"1TB\"");
     roff.control("SH", ["SEE ALSO"]);
     for page in ["hotbay-up", "hotbay-node", "hotbay-token-create"] {
         roff.text([bold(page), roman("(1),")]);

@@ -113,6 +113,37 @@ fn the_settings_in_effect_are_shown_with_where_they_came_from() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+#[test]
+fn rules_are_checked_and_shown() {
+    let folder = Folder::new();
+    let filters = folder.path("filters.toml");
+    let file = folder.file(&format!(
+        "[node]\nfilters = '{}'\n[[auto-add]]\nname = 'new-nvme'\nmedia = 'NVMe'\nmin-size = '1TB'\n",
+        filters.display()
+    ));
+    let check = |more: &[&str]| {
+        let output = hotbay(&["config", "check", text(&file)]).args(more).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout.clone()).unwrap(), said(&output))
+    };
+    let (code, _, said) = check(&[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.starts_with("error: cannot read the filter file "), "{said}");
+    fs::write(&filters, "[[filter]]\nexclude = { transprot = 'usb' }\n").unwrap();
+    fs::set_permissions(&filters, fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, _, said) = check(&[]);
+    assert_eq!(code, Some(2), "{said}");
+    let place = format!("error: {}, line 2, column 13: unknown field", filters.display());
+    assert!(said.starts_with(&place), "{said}");
+    fs::write(&filters, "[[filter]]\nexclude = { transport = 'usb' }\n").unwrap();
+    let (code, shown, said) = check(&[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(shown.contains("\nauto-add  {"), "{shown}");
+    assert!(shown.ends_with("filters.toml: 1 filter rule\n"), "{shown}");
+    let object: Value = serde_json::from_str(&check(&["-o", "json"]).1).unwrap();
+    let rule = serde_json::json!({ "name": "new-nvme", "media": "NVMe", "min-size": "1TB" });
+    assert_eq!(object["autoAdd"], serde_json::json!([rule]));
+}
+
 /// `up` runs by its file. What it started is not told otherwise by a file that changes while it runs.
 #[test]
 fn up_runs_by_its_file_and_its_parts_do_not_read_it_again() {

@@ -121,6 +121,7 @@ async fn a_clock_that_jumps_shows_in_dates_alone() {
         term: TermId::from_bits(2),
         wall_ms: || WALL_MS.load(Ordering::Relaxed),
         checkpoint: |_| {},
+        auto_add: Default::default(),
     };
     let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
     let listener = tokio::net::UnixListener::bind(cluster.api()).unwrap();

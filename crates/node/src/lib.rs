@@ -7,7 +7,7 @@
 //! - [`dial`]: where that registry is; [`tls`]: how it is dialled on another machine.
 //! - [`joining`], [`membership`], [`renewal`]: how an agent becomes and stays a member of a registry elsewhere.
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
-//! - [`discovery`]: which devices there are, kept true by events.
+//! - [`discovery`]: which devices there are, kept true by events; [`filters`]: which of them may be used.
 //! - [`mod@survey`]: one look at them, without a registry.
 //! - [`metrics_socket`]: the agent's numbers, for whoever asks.
 //! - [`state_dir`]: what survives a restart.
@@ -16,6 +16,7 @@ mod agent_loop;
 mod dial;
 mod discovery;
 mod drives;
+mod filters;
 #[doc(hidden)]
 pub mod fuzzing;
 mod joining;
@@ -30,6 +31,7 @@ mod tls;
 pub use agent_loop::{Config, NodeError, run};
 pub use dial::RegistryAt;
 pub use discovery::Place;
+pub use filters::{Changed, FilterError, FilterFile, read as read_filters};
 pub use joining::{JoinError, JoinOptions, join};
 pub use membership::{Member, MembershipError};
 pub use state_dir::StateDirError;

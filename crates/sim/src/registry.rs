@@ -224,7 +224,7 @@ impl World {
             }
             FromAgent::Report(devices) => {
                 let fresh = self.fresh(devices.len());
-                Happens::Devices { session, devices, fresh }
+                Happens::Devices { session, devices, conditions: Vec::new(), fresh }
             }
             FromAgent::Answer(answer) => Happens::Answer { session, answer },
             FromAgent::HangUp => Happens::SessionClosed(session),

@@ -3,7 +3,9 @@
 use hotbay_core::device::Observed;
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{Incarnation, SessionNumber};
-use hotbay_core::message::{Answer, AnswerResult, DriveReport, Order, Registered, Registration};
+use hotbay_core::message::{
+    Answer, AnswerResult, DriveReport, NodeCondition, Order, Registered, Registration,
+};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +19,7 @@ use crate::agent as wire;
 pub enum FromAgent {
     Register(Registration),
     Heartbeat,
-    Report { number: u64, devices: Vec<Observed> },
+    Report { number: u64, devices: Vec<Observed>, conditions: Vec<NodeCondition> },
     Answer(Answer),
 }
 
@@ -36,9 +38,10 @@ pub fn to_registry(message: &FromAgent) -> wire::AgentMessage {
     let kind = match message {
         FromAgent::Register(registration) => Kind::Register(register(registration)),
         FromAgent::Heartbeat => Kind::Heartbeat(wire::Heartbeat {}),
-        FromAgent::Report { number, devices } => Kind::Report(wire::Report {
+        FromAgent::Report { number, devices, conditions } => Kind::Report(wire::Report {
             number: *number,
             observed_json: devices.iter().map(json).collect(),
+            condition_json: conditions.iter().map(json).collect(),
         }),
         FromAgent::Answer(answer) => {
             let wire_answer = Some(device_answer(answer));
@@ -62,9 +65,11 @@ pub fn from_agent(message: wire::AgentMessage) -> Result<FromAgent, Malformed> {
     Ok(match message.kind.ok_or(Malformed::Kind)? {
         Kind::Register(register) => FromAgent::Register(registration(register)?),
         Kind::Heartbeat(wire::Heartbeat {}) => FromAgent::Heartbeat,
-        Kind::Report(wire::Report { number, observed_json }) => {
-            FromAgent::Report { number, devices: from_json_list("observed_json", &observed_json)? }
-        }
+        Kind::Report(wire::Report { number, observed_json, condition_json }) => FromAgent::Report {
+            number,
+            devices: from_json_list("observed_json", &observed_json)?,
+            conditions: from_json_list("condition_json", &condition_json)?,
+        },
         Kind::AttachDeviceResponse(response) => {
             FromAgent::Answer(answer(required("answer", response.answer)?, Goal::Attach)?)
         }
@@ -141,6 +146,7 @@ fn register(registration: &Registration) -> wire::Register {
         record_json: json(&registration.record),
         known_devices: registration.drives.iter().map(known_device).collect(),
         observed_json: registration.devices.iter().map(json).collect(),
+        condition_json: registration.conditions.iter().map(json).collect(),
     }
 }
 
@@ -156,6 +162,7 @@ fn registration(register: wire::Register) -> Result<Registration, Malformed> {
         record: from_json("record_json", &register.record_json)?,
         drives: drives.collect::<Result<_, _>>()?,
         devices: from_json_list("observed_json", &register.observed_json)?,
+        conditions: from_json_list("condition_json", &register.condition_json)?,
     })
 }
 

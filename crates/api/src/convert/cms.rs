@@ -8,11 +8,17 @@ use crate::cms as wire;
 /// Decodes one action. Whether the names in it mean anything is the registry's to say.
 pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
     let kind = action.r#type();
-    let wire::Action { r#type: number, host, device, with_removed, returned } = action;
+    let wire::Action { r#type: number, host, device, with_removed, returned, expected_state } =
+        action;
     let target = |host: String, device: String| Target {
         host: Some(host).filter(|host| !host.is_empty()),
         device,
     };
+    // Whoever says in which state a drive must be does not want it taken in any other.
+    if !expected_state.is_empty() && kind != wire::ActionType::AddDevice {
+        let problem = "only an ADD_DEVICE has it".to_owned();
+        return Err(Malformed::Field { field: "expected_state", problem });
+    }
     match kind {
         wire::ActionType::Unknown => {
             let problem = format!("{number} is no action that this release knows");
@@ -21,7 +27,14 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         wire::ActionType::AddHost => Ok(Action::AddHost { host, with_removed, returned }),
         wire::ActionType::PurgeHost => Ok(Action::PurgeHost { host }),
         wire::ActionType::RemoveHost => Ok(Action::RemoveHost { host }),
-        wire::ActionType::AddDevice => Ok(Action::AddDevice(target(host, device))),
+        wire::ActionType::AddDevice if expected_state.is_empty() => {
+            Ok(Action::AddDevice(target(host, device)))
+        }
+        wire::ActionType::AddDevice => {
+            let state = expected_state.parse();
+            let state = state.map_err(|error| Malformed::field("expected_state", error))?;
+            Ok(Action::AddPlanned { target: target(host, device), state })
+        }
         wire::ActionType::RemoveDevice => Ok(Action::RemoveDevice(target(host, device))),
         wire::ActionType::GetDependentVolumes => {
             Ok(Action::GetDependentVolumes(target(host, device)))
@@ -51,9 +64,40 @@ pub fn action_to_wire(action: &Action) -> wire::Action {
         Action::RemoveHost { host } => on_host(wire::ActionType::RemoveHost, host),
         Action::PurgeHost { host } => on_host(wire::ActionType::PurgeHost, host),
         Action::AddDevice(target) => on_target(wire::ActionType::AddDevice, target),
+        Action::AddPlanned { target, state } => wire::Action {
+            expected_state: state.to_string(),
+            ..on_target(wire::ActionType::AddDevice, target)
+        },
         Action::RemoveDevice(target) => on_target(wire::ActionType::RemoveDevice, target),
         Action::GetDependentVolumes(target) => {
             on_target(wire::ActionType::GetDependentVolumes, target)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_that_must_be_is_never_left_out_of_account() {
+        let action = |kind: wire::ActionType, state: &str| wire::Action {
+            r#type: kind.into(),
+            device: "d-1".to_owned(),
+            expected_state: state.to_owned(),
+            ..wire::Action::default()
+        };
+        let good = action(wire::ActionType::AddDevice, "s-0152ee94c346268c");
+        let planned = action_from_wire(good.clone()).unwrap();
+        assert!(matches!(planned, Action::AddPlanned { .. }));
+        assert_eq!(action_to_wire(&planned), good);
+        for bad in [
+            action(wire::ActionType::AddDevice, "0152ee94c346268c"),
+            action(wire::ActionType::RemoveDevice, "s-0152ee94c346268c"),
+            action(wire::ActionType::AddHost, "s-0152ee94c346268c"),
+        ] {
+            let error = action_from_wire(bad).unwrap_err().to_string();
+            assert!(error.contains("expected_state"), "{error}");
         }
     }
 }

@@ -42,19 +42,28 @@ pub(super) struct ActionBody {
     with_removed: bool,
     #[serde(default)]
     returned: bool,
+    #[serde(default)]
+    expected_state: String,
 }
 
 impl ActionBody {
     /// What is asked for. A type that is not known is this action's own failure, as it is in gRPC.
     pub(super) fn decode(self) -> Result<Action, Malformed> {
-        let Self { r#type: name, host, device, with_removed, returned } = self;
+        let Self { r#type: name, host, device, with_removed, returned, expected_state } = self;
         let kind = wire::ActionType::from_str_name(&name)
             .filter(|kind| *kind != wire::ActionType::Unknown)
             .ok_or_else(|| Malformed::Field {
                 field: "type",
                 problem: format!("{name:?} is no action that this release knows"),
             })?;
-        action_from_wire(wire::Action { r#type: kind.into(), host, device, with_removed, returned })
+        action_from_wire(wire::Action {
+            r#type: kind.into(),
+            host,
+            device,
+            with_removed,
+            returned,
+            expected_state,
+        })
     }
 }
 

@@ -96,6 +96,7 @@ fn action() -> Value {
                              host:path."),
             "withRemoved": flag("ADD_HOST: also the drives that were removed on their own."),
             "returned": flag("ADD_HOST: a host that was purged is back."),
+            "expectedState": words("ADD_DEVICE: only while the drive's status.stateHash is this."),
         },
     })
 }
@@ -193,6 +194,7 @@ fn drive_status() -> Value {
         "volumes": texts(),
         "removalWanted": flag("A removal was asked for and waits for the volumes."),
         "askedBy": text(),
+        "stateHash": words("Stands for all that adding it rests on. Another one: look at it again."),
     });
     if let (Some(properties), Value::Object(details)) = (properties.as_object_mut(), details()) {
         properties.extend(details);

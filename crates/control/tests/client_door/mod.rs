@@ -55,6 +55,7 @@ impl Rig {
             term: TermId::from_bits(2),
             wall_ms: || 0,
             checkpoint: |_| {},
+            auto_add: Default::default(),
         };
         let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
         let life = Duration::from_secs(3_600);

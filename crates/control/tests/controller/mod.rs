@@ -37,6 +37,7 @@ impl Controller {
             term: TermId::from_bits(2),
             wall_ms: || 0,
             checkpoint: |_| {},
+            auto_add: Default::default(),
         };
         let (registry, _ended) = Registry::start(store.clone(), surroundings).unwrap();
         let this = Self { store, dir };

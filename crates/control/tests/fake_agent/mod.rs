@@ -104,7 +104,7 @@ impl FakeAgent {
 
     /// Beats until the registry has taken everything said before: it answers a report.
     pub(crate) async fn settle(&mut self, devices: Vec<Observed>) {
-        self.say(FromAgent::Report { number: 7, devices }).await;
+        self.say(FromAgent::Report { number: 7, devices, conditions: vec![] }).await;
         while self.hear().await != Some(FromRegistry::ReportTaken { number: 7 }) {}
     }
 }
@@ -121,6 +121,7 @@ pub(crate) fn registration(name: &str, machine: u128, serials: &[&str]) -> Regis
         record: RecordHealth::Absent,
         drives: Vec::new(),
         devices: serials.iter().enumerate().map(|(bay, serial)| device(bay, serial)).collect(),
+        conditions: vec![],
     }
 }
 

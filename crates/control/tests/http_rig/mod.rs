@@ -61,6 +61,7 @@ impl Rig {
             term: TermId::from_bits(2),
             wall_ms: || 0,
             checkpoint: |_| {},
+            auto_add: Default::default(),
         };
         let (registry, _ended) = Registry::start(store.clone(), surroundings).unwrap();
         let this = Self { store, dir };

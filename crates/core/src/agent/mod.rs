@@ -269,7 +269,7 @@ impl Agent {
         (agent, effects)
     }
 
-    /// The registration to send at the start of a session.
+    /// The registration to send at the start of a session. The conditions of the node are the shell's to add.
     pub fn registration(&self, name: NodeName, machine: MachineId) -> Registration {
         let cluster = self.record.identity.map(|identity| identity.cluster);
         let label_of = |drive: DriveId| {
@@ -309,6 +309,7 @@ impl Agent {
             record: self.health.clone(),
             drives,
             devices: self.devices.clone(),
+            conditions: Vec::new(),
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! | request | state | answer |
 //! |---|---|---|
+//! | Add | planned, and not as it was then | `E_INVALID_STATE`, `ChangedSince` |
 //! | Add | denied | `E_INVALID_STATE` with the reasons |
 //! | Add | Unknown, Closing, Detached | generation+1, Attaching, `S_OK` |
 //! | Add | Attaching, Attached, removal wanted | generation+1, the wish withdrawn, `S_OK` |
@@ -13,7 +14,7 @@
 
 use super::find::Unmet;
 use super::life::Happening;
-use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
+use super::{About, Cluster, Contact, Effects, Notice, Reply, State, StateHash};
 use crate::cms::{Action, Code, Outcome, Reason};
 use crate::ids::{DriveId, NodeId};
 use crate::order::Goal;
@@ -23,11 +24,11 @@ const RETRY_AFTER_MS: u64 = 1_000;
 
 /// On whose behalf, and how, an action is taken.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
-    by: &'a str,
+pub(super) struct Asked<'a> {
+    pub(super) by: &'a str,
     /// With its host, not on its own.
-    with_host: bool,
-    now_ms: u64,
+    pub(super) with_host: bool,
+    pub(super) now_ms: u64,
 }
 
 /// An action whose names have been found.
@@ -36,7 +37,7 @@ enum Resolved {
     AddHost { node: NodeId, with_removed: bool, returned: bool },
     RemoveHost(NodeId),
     PurgeHost(NodeId),
-    AddDevice(DriveId),
+    AddDevice { drive: DriveId, planned: Option<StateHash> },
     RemoveDevice(DriveId),
     GetDependent(DriveId),
 }
@@ -79,7 +80,12 @@ impl Cluster {
             },
             Action::PurgeHost { host } => Resolved::PurgeHost(self.host(host)?),
             Action::RemoveHost { host } => Resolved::RemoveHost(self.host(host)?),
-            Action::AddDevice(target) => Resolved::AddDevice(self.find(target)?),
+            Action::AddDevice(target) => {
+                Resolved::AddDevice { drive: self.find(target)?, planned: None }
+            }
+            Action::AddPlanned { target, state } => {
+                Resolved::AddDevice { drive: self.find(target)?, planned: Some(*state) }
+            }
             Action::RemoveDevice(target) => Resolved::RemoveDevice(self.find(target)?),
             Action::GetDependentVolumes(target) => Resolved::GetDependent(self.find(target)?),
         })
@@ -90,9 +96,9 @@ impl Cluster {
             Resolved::AddHost { node, .. }
             | Resolved::RemoveHost(node)
             | Resolved::PurgeHost(node) => node,
-            Resolved::AddDevice(id) | Resolved::RemoveDevice(id) | Resolved::GetDependent(id) => {
-                self.drives[&id].record.node
-            }
+            Resolved::AddDevice { drive: id, .. }
+            | Resolved::RemoveDevice(id)
+            | Resolved::GetDependent(id) => self.drives[&id].record.node,
         }
     }
 
@@ -112,7 +118,7 @@ impl Cluster {
                     if cluster.drives[&id].record.removed_alone && !with_removed {
                         return Outcome::because(Code::Already, Reason::RemovedOnItsOwn);
                     }
-                    cluster.add(id, asked, effects)
+                    cluster.add(id, asked, None, effects)
                 };
                 return self.each_drive(node, asked, effects, newcomers, add);
             }
@@ -120,7 +126,9 @@ impl Cluster {
                 return self.each_drive(node, asked, effects, Vec::new(), Self::remove);
             }
             Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
-            Resolved::AddDevice(id) => (id, self.add(id, asked, effects)),
+            Resolved::AddDevice { drive, planned } => {
+                (drive, self.add(drive, asked, planned, effects))
+            }
             Resolved::RemoveDevice(id) => (id, self.remove(id, asked, effects)),
             Resolved::GetDependent(id) => {
                 let dependent = self.drives[&id].record.volumes.iter().copied().collect();
@@ -169,7 +177,14 @@ impl Cluster {
         Outcome { drives, retry_after_ms, dependent, ..Outcome::new(code) }
     }
 
-    fn add(&mut self, id: DriveId, asked: Asked<'_>, effects: &mut Effects) -> Outcome {
+    /// Puts a drive into operation; if that was planned, only while the drive is as it was then.
+    pub(super) fn add(
+        &mut self,
+        id: DriveId,
+        asked: Asked<'_>,
+        planned: Option<StateHash>,
+        effects: &mut Effects,
+    ) -> Outcome {
         let drive = &self.drives[&id];
         if self.rewound(drive.record.node) {
             return Outcome::because(Code::InvalidState, Reason::RegistryRewound);
@@ -182,6 +197,11 @@ impl Cluster {
         let next = record.state.after(Happening::Add);
         if next.is_none() && !record.removal_wanted {
             return Outcome::new(Code::Already);
+        }
+        if let Some((planned, now)) = planned.zip(self.state_hash(id))
+            && planned != now
+        {
+            return Outcome::because(Code::InvalidState, Reason::ChangedSince { now });
         }
         if next.is_some() && !denied.is_empty() {
             return Outcome { reasons: denied, ..Outcome::new(Code::InvalidState) };
@@ -248,9 +268,16 @@ impl Cluster {
             State::Unknown => drive.contact == Contact::Reported { open: false },
             State::Closing | State::Attaching | State::Attached => false,
         };
-        // Removed by itself after its host was: the later, narrower wish counts.
-        if alone && !record.removed_alone {
-            self.change_drive(id, effects, |record| record.removed_alone = true);
+        // Removed by itself after its host was: the later, narrower wish counts. And whoever wants a drive out that was
+        // never in has said something as well: no rule adds it then.
+        let says_first = record.state == State::Unknown && record.asked_by.is_empty();
+        if (alone && !record.removed_alone) || says_first {
+            self.change_drive(id, effects, |record| {
+                record.removed_alone |= alone;
+                if says_first {
+                    asked.by.clone_into(&mut record.asked_by);
+                }
+            });
         }
         if proved { Outcome::new(Code::Ok) } else { try_again(self.waits_for(id)) }
     }
@@ -277,14 +304,7 @@ impl Cluster {
             return Some(Reason::RegistryRewound);
         }
         if self.is_purged(drive.record.node) {
-            // The only order that such a host gets is to close. One that is refused leaves the drive open.
-            return Some(match &drive.contact {
-                Contact::Refused(why) => Reason::Refused(why.clone()),
-                Contact::Silent
-                | Contact::Reported { .. }
-                | Contact::Waiting(_)
-                | Contact::Confirmed => Reason::Purged,
-            });
+            return Some(Reason::Purged);
         }
         match drive.record.state {
             State::Attaching | State::Closing => Some(self.waits_for(id)),

@@ -6,6 +6,7 @@
 
 mod actions;
 mod adopt;
+mod auto_add;
 mod certificates;
 mod confirm;
 mod find;
@@ -13,6 +14,7 @@ mod life;
 mod newcomer;
 mod notice;
 mod place;
+mod planned;
 mod presence;
 mod purge;
 mod records;
@@ -23,10 +25,12 @@ pub(crate) mod testing;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use adopt::Heard;
+pub use auto_add::{AsksForNothing, AutoAdd, AutoAddRule};
 pub use find::Unmet;
 pub use life::State;
 pub use newcomer::Newcomer;
 pub use notice::{About, Notice};
+pub use planned::{NotAStateHash, StateHash};
 pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
 pub use registration::{Difference, RegistrationRefused};
 
@@ -36,7 +40,9 @@ use crate::ids::{
     CertificateNumber, ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId,
     VolumeId,
 };
-use crate::message::{Answer, Obstacle, Order, RecordHealth, Registered, Registration};
+use crate::message::{
+    Answer, NodeCondition, Obstacle, Order, RecordHealth, Registered, Registration,
+};
 use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
 
@@ -55,6 +61,7 @@ pub enum Event {
     Devices {
         session: SessionNumber,
         devices: Vec<Observed>,
+        conditions: Vec<NodeCondition>,
         fresh: Vec<DriveId>,
     },
     Answer {
@@ -141,6 +148,7 @@ pub enum Refused {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Cluster {
     rules: Rules,
+    auto_add: AutoAdd,
     registry: RegistryRecord,
     nodes: BTreeMap<NodeId, Node>,
     drives: BTreeMap<DriveId, Drive>,
@@ -169,6 +177,8 @@ pub struct Node {
     /// What the agent knows and this registry does not: it has gone back in time.
     pub rewound: Vec<Difference>,
     pub agent_record: Option<RecordHealth>,
+    /// What the agent says is not as it should be.
+    pub conditions: Vec<NodeCondition>,
     /// The highest session number that has registered.
     newest: SessionNumber,
 }
@@ -240,6 +250,7 @@ impl Cluster {
         let writes = vec![Write::Registry(registry.clone())];
         let mut this = Self {
             rules,
+            auto_add: AutoAdd::default(),
             registry,
             nodes: BTreeMap::new(),
             drives: BTreeMap::new(),
@@ -267,9 +278,10 @@ impl Cluster {
             Event::Register { session, certificate, registration, fresh } => {
                 self.register(session, certificate, registration, fresh, now_ms)
             }
-            Event::Devices { session, devices, fresh } => {
+            Event::Devices { session, devices, conditions, fresh } => {
                 let node = self.speaker(session)?;
                 let mut effects = Effects::default();
+                self.note_conditions(node, conditions, &mut effects);
                 self.take_inventory(node, devices, fresh, now_ms, &mut effects);
                 Ok(effects)
             }
@@ -333,18 +345,24 @@ impl Cluster {
 
     /// A copy of some nodes with their drives, for decisions that are not to be taken.
     fn excerpt(&self, nodes: BTreeSet<NodeId>) -> Self {
-        let drives = nodes.iter().flat_map(|node| &self.nodes[node].drives);
+        let newcomers = self.newcomers.iter().filter(|((node, _), _)| nodes.contains(node));
+        let alike = newcomers.clone().map(|(_, newcomer)| &newcomer.like);
+        let drives = nodes.iter().flat_map(|node| &self.nodes[node].drives).chain(alike.clone());
+        // What a newcomer looks like may be elsewhere, and is told with its place.
+        let elsewhere = alike.map(|id| &self.drives[id].record.node);
+        let seen = nodes.iter().chain(elsewhere).filter_map(|id| self.nodes.get_key_value(id));
         Self {
             rules: self.rules,
+            auto_add: AutoAdd::default(),
             registry: self.registry.clone(),
             drives: drives.map(|id| (*id, self.drives[id].clone())).collect(),
-            nodes: nodes.iter().map(|id| (*id, self.nodes[id].clone())).collect(),
+            nodes: seen.map(|(id, node)| (*id, node.clone())).collect(),
             sessions: BTreeMap::new(),
             node_by_name: BTreeMap::new(),
             revoked: self.revoked_among(&nodes),
             drives_by_fact: BTreeMap::new(),
             drive_by_name: BTreeMap::new(),
-            newcomers: BTreeMap::new(),
+            newcomers: newcomers.map(|(at, newcomer)| (at.clone(), newcomer.clone())).collect(),
             heard: BTreeMap::new(),
             given_up: BTreeSet::new(),
         }
@@ -402,6 +420,7 @@ impl Cluster {
             session: None,
             rewound: Vec::new(),
             agent_record: None,
+            conditions: Vec::new(),
             newest: SessionNumber::default(),
             record,
         };

@@ -197,7 +197,9 @@ mod tests {
         devices: Vec<Observed>,
     ) -> Vec<String> {
         let fresh = (100..).take(devices.len()).map(DriveId::from_bits).collect();
-        let effects = cluster.apply(Event::Devices { session, devices, fresh }, 0).unwrap();
+        let effects = cluster
+            .apply(Event::Devices { session, devices, conditions: vec![], fresh }, 0)
+            .unwrap();
         effects.notices.into_iter().map(|notice| notice.text).collect()
     }
 
@@ -348,5 +350,17 @@ mod tests {
         reports(&mut cluster, A, vec![at("/dev/sda", "S1"), at("/dev/sdb", "S2")]);
         let (_, outcome) = act(&mut cluster, Action::RemoveDevice(target("S2")));
         assert_eq!(outcome.code, Code::Ok);
+    }
+
+    #[test]
+    fn a_dry_run_names_what_looks_like_another_drive() {
+        let mut cluster = conflict();
+        let add = Action::AddHost { host: "node-b".into(), with_removed: false, returned: false };
+        let asked =
+            |dry_run| Event::Act { actions: vec![add.clone()], asked_by: "me".into(), dry_run };
+        let dry = cluster.apply(asked(true), 0).unwrap().reply;
+        let real = cluster.apply(asked(false), 0).unwrap().reply;
+        assert!(format!("{real:?}").contains("node-a"), "{real:?}");
+        assert_eq!(dry, real);
     }
 }

@@ -1,7 +1,8 @@
 //! What people may want to hear of: a sentence each, about one thing. They are kept and shown, and decide nothing.
 
-use super::Cluster;
+use super::{Cluster, Effects};
 use crate::ids::{DriveId, NodeId};
+use crate::message::NodeCondition;
 use crate::order::OrderId;
 
 /// Something that happened.
@@ -39,6 +40,30 @@ impl Notice {
 }
 
 impl Cluster {
+    /// Keeps what an agent says is not as it should be, and tells what is new in that.
+    pub(super) fn note_conditions(
+        &mut self,
+        id: NodeId,
+        conditions: Vec<NodeCondition>,
+        effects: &mut Effects,
+    ) {
+        let node = self.nodes.get_mut(&id).expect("only known nodes speak");
+        let name = &node.record.name;
+        let new = conditions.iter().filter(|condition| !node.conditions.contains(condition));
+        for condition in new {
+            let text = format!("{} on {name}: {condition}.", condition.name());
+            effects.notices.push(Notice::warning(About::Node(id), text));
+        }
+        let over = |before: &&NodeCondition| {
+            !conditions.iter().any(|condition| condition.name() == before.name())
+        };
+        for condition in node.conditions.iter().filter(over) {
+            let text = format!("{} on {name} is over.", condition.name());
+            effects.notices.push(Notice::plain(About::Node(id), text));
+        }
+        node.conditions = conditions;
+    }
+
     /// A word for a drive in a sentence.
     pub(super) fn describe(&self, id: DriveId) -> String {
         let Some(drive) = self.drives.get(&id) else { return id.to_string() };

@@ -103,7 +103,9 @@ mod tests {
     fn reports(cluster: &mut Cluster, devices: Vec<Observed>) -> (usize, Vec<String>) {
         let session = SessionNumber::from_number(1);
         let fresh = (100..).take(devices.len()).map(DriveId::from_bits).collect();
-        let effects = cluster.apply(Event::Devices { session, devices, fresh }, 0).unwrap();
+        let effects = cluster
+            .apply(Event::Devices { session, devices, conditions: vec![], fresh }, 0)
+            .unwrap();
         let told = effects.notices.into_iter();
         let told =
             told.map(|notice| format!("{}{}", if notice.warning { "! " } else { "" }, notice.text));

@@ -73,7 +73,9 @@ impl Cluster {
             return Err(RegistrationRefused::RegistryRewound { node, differences }.into());
         }
         self.heard.remove(&registration.name);
-        let Registration { name, machine, incarnation, record, drives, devices, .. } = registration;
+        let Registration {
+            name, machine, incarnation, record, drives, devices, conditions, ..
+        } = registration;
         let mut effects = Effects::default();
         // A node that this registry has forgotten keeps the id that it was told.
         let id = known.or(registration.node).unwrap_or(fresh.node);
@@ -94,6 +96,7 @@ impl Cluster {
         node.newest = session;
         node.agent_record = Some(record);
         self.sessions.insert(session, id);
+        self.note_conditions(id, conditions, &mut effects);
         let reports: BTreeMap<_, _> =
             drives.into_iter().map(|report| (report.drive, report)).collect();
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
@@ -318,6 +321,7 @@ impl Cluster {
             self.note_missing(id, effects);
         }
         self.settle_newcomers(effects);
+        self.add_by_rule(node, now_ms, effects);
     }
 
     /// The drive that a device is by its label and by its evidence.

@@ -158,6 +158,10 @@ pub enum Denied {
     },
     /// Our label, damaged in both slots.
     DamagedLabel,
+    /// A filter of its node leaves it out: the rule's name, or why it is no rule.
+    Filtered {
+        rule: String,
+    },
 }
 
 impl fmt::Display for Denied {
@@ -193,6 +197,7 @@ impl fmt::Display for Denied {
                 write!(f, "it carries the label of another cluster ({cluster})")
             }
             Self::DamagedLabel => f.write_str("its label is damaged in both places"),
+            Self::Filtered { rule } => write!(f, "it is filtered out by its node ({rule})"),
         }
     }
 }

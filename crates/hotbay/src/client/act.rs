@@ -1,19 +1,25 @@
-//! `hotbay drive` and `hotbay host`: one call for all targets, a result for each, and on request a wait.
+//! `hotbay drive` and `hotbay host`: a few calls for all targets, a result for each, and on request a wait.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use hotbay_api::cms::{Action, ActionResult, ActionType};
 use hotbay_api::kinds::Drive;
+use hotbay_core::cluster::StateHash;
 use hotbay_core::cms::Code;
 
 use super::answer::{self, States};
 use super::api::{Api, FOLLOWED_BY_NAME, Kind};
 use super::error::ClientError;
 use super::exit::Exit;
+use super::plan_file::Listed;
 use super::screen::Screen;
 use super::wait::{Job, Wait};
 use super::{rows, suggest};
-use crate::cli::{DriveArgs, HowArgs};
+use crate::cli::{DriveAddArgs, DriveArgs, HowArgs};
+
+/// How many actions go into one call: a registry answers so many at once, and others get their turn in between.
+const ACTIONS_IN_A_CALL: usize = 1_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
@@ -28,6 +34,8 @@ pub(crate) struct Asked {
     /// The targets are hosts, not drives.
     pub(crate) hosts: bool,
     pub(crate) targets: Vec<String>,
+    /// In which state a target must be, if that was planned.
+    pub(crate) planned: BTreeMap<String, StateHash>,
     pub(crate) with_removed: bool,
     pub(crate) returned: bool,
     pub(crate) wait: bool,
@@ -36,9 +44,17 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn of_drives(verb: Verb, args: DriveArgs) -> Self {
+    /// Adds the drives that were named, or those of a list.
+    pub(crate) fn to_add(args: DriveAddArgs, listed: Option<Listed>) -> Self {
+        let DriveAddArgs { targets, file: _, how } = args;
+        let Some(listed) = listed else { return Self::new(Verb::Add, false, targets, how) };
+        let targets = listed.iter().map(|(name, _)| name.clone()).collect();
+        Self { planned: listed.into_iter().collect(), ..Self::new(Verb::Add, false, targets, how) }
+    }
+
+    pub(crate) fn to_remove(args: DriveArgs) -> Self {
         let DriveArgs { targets, how } = args;
-        Self::new(verb, false, targets, how)
+        Self::new(Verb::Remove, false, targets, how)
     }
 
     pub(crate) fn of_hosts(verb: Verb, hosts: Vec<String>, how: HowArgs) -> Self {
@@ -49,7 +65,8 @@ impl Asked {
         let limit = how.limit();
         let HowArgs { wait, dry_run, timeout: _ } = how;
         let (with_removed, returned) = (false, false);
-        Self { verb, hosts, targets, with_removed, returned, wait, limit, dry_run }
+        let planned = BTreeMap::new();
+        Self { verb, hosts, targets, planned, with_removed, returned, wait, limit, dry_run }
     }
 
     fn action(&self, target: &str) -> Action {
@@ -66,6 +83,7 @@ impl Asked {
             device: device.to_owned(),
             with_removed: self.with_removed,
             returned: self.returned,
+            expected_state: self.planned.get(target).map(ToString::to_string).unwrap_or_default(),
         }
     }
 
@@ -100,14 +118,45 @@ pub(crate) async fn run(
     asked: Asked,
     began: Instant,
 ) -> Result<Exit, ClientError> {
-    let actions = asked.targets.iter().map(|target| asked.action(target)).collect();
+    let mut exit = Exit::Done;
+    let mut jobs = Vec::new();
+    let mut retry_after = Duration::ZERO;
+    for targets in asked.targets.chunks(ACTIONS_IN_A_CALL) {
+        let (worst, waits) = ask(api, screen, &asked, targets).await?;
+        exit = exit.max(worst);
+        for (job, after) in waits {
+            jobs.push(job);
+            retry_after = retry_after.max(after);
+        }
+    }
+    if asked.targets.is_empty() {
+        screen.line("the list names no drive; nothing was changed")?;
+    }
+    if asked.dry_run {
+        screen.line("dry run: nothing was changed")?;
+    }
+    if jobs.is_empty() {
+        return Ok(exit);
+    }
+    let wait = Wait::new(asked.verb, jobs, began, asked.limit);
+    Ok(wait.run(api, screen, retry_after).await?.max(exit))
+}
+
+/// Asks for some targets in one call, and tells what is answered. Gives the worst that came of those that are over, and
+/// what is left to wait for.
+async fn ask(
+    api: &Api,
+    screen: &mut Screen,
+    asked: &Asked,
+    targets: &[String],
+) -> Result<(Exit, Vec<(Job, Duration)>), ClientError> {
+    let actions = targets.iter().map(|target| asked.action(target)).collect();
     let results = api.act(actions, asked.dry_run).await?;
     let states = states(api, &results).await;
     let mut exit = Exit::Done;
     let mut jobs = Vec::new();
-    let mut retry_after = Duration::ZERO;
-    for (target, result) in asked.targets.iter().zip(&results) {
-        let said = answer::said(&asked, target, result, &states);
+    for (target, result) in targets.iter().zip(&results) {
+        let said = answer::said(asked, target, result, &states);
         let job = asked.job(target, result).filter(|_| asked.wait);
         if said.error {
             let mut more = said.more;
@@ -123,20 +172,12 @@ pub(crate) async fn run(
             }
         }
         if let Some(job) = job {
-            jobs.push(job);
-            retry_after = retry_after.max(Duration::from_millis(result.retry_after_ms));
+            jobs.push((job, Duration::from_millis(result.retry_after_ms)));
         } else {
             exit = exit.max(said.exit);
         }
     }
-    if asked.dry_run {
-        screen.line("dry run: nothing was changed")?;
-    }
-    if jobs.is_empty() {
-        return Ok(exit);
-    }
-    let wait = Wait::new(asked.verb, jobs, began, asked.limit);
-    Ok(wait.run(api, screen, retry_after).await?.max(exit))
+    Ok((exit, jobs))
 }
 
 /// The states of drives that were added before. Only for words: what cannot be told is left out.

@@ -206,6 +206,7 @@ mod tests {
             verb,
             hosts: false,
             targets: Vec::new(),
+            planned: BTreeMap::new(),
             with_removed: false,
             returned: false,
             wait: false,

@@ -11,6 +11,10 @@ use thiserror::Error;
 
 use super::exit::Exit;
 
+/// What to do about a list of drives that is none.
+const NO_PLAN: &[&str] =
+    &["nothing was changed", "a plan is made by:  hotbay drive plan > drives.yaml"];
+
 /// Why a command ends without a result.
 #[derive(Debug, Error)]
 pub(crate) enum ClientError {
@@ -68,6 +72,14 @@ pub(crate) enum ClientError {
     RuntimeDir(#[from] RuntimeDirError),
     #[error("cannot write the output")]
     Output(#[from] io::Error),
+    #[error("cannot read the plan {file}")]
+    PlanFile {
+        file: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{file}, line {line}, column {column}: {what}")]
+    PlanText { file: String, line: u64, column: u64, what: String },
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String },
     #[error("cannot start")]
@@ -85,6 +97,8 @@ impl ClientError {
             Self::NotASocket { .. }
             | Self::TooManyNames { .. }
             | Self::NotConfirmed { .. }
+            | Self::PlanFile { .. }
+            | Self::PlanText { .. }
             | Self::Scheme { .. }
             | Self::Address { .. } => Exit::Usage,
             Self::NoToken { .. }
@@ -171,6 +185,7 @@ impl ClientError {
             Self::Answer(_) | Self::AnswerCount { .. } => {
                 &["use the same release of hotbay on both sides"]
             }
+            Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
             Self::NotConfirmed { typed } => {
                 return vec![
                     "nothing was changed".to_owned(),

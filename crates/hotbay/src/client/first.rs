@@ -35,9 +35,10 @@ impl Patience {
         match command {
             ClientCommand::Get(args) if args.watch => Self::Endless,
             ClientCommand::Events { follow: true } => Self::Endless,
-            ClientCommand::Drive {
-                command: DriveCommand::Add(args) | DriveCommand::Remove(args),
-            } => Self::of_action(&args.how),
+            ClientCommand::Drive { command: DriveCommand::Add(args) } => Self::of_action(&args.how),
+            ClientCommand::Drive { command: DriveCommand::Remove(args) } => {
+                Self::of_action(&args.how)
+            }
             ClientCommand::Host {
                 command: HostCommand::Add { how, .. } | HostCommand::Remove { how, .. },
             } => Self::of_action(how),
@@ -45,6 +46,9 @@ impl Patience {
             | ClientCommand::Events { follow: false }
             | ClientCommand::Describe { .. }
             | ClientCommand::Status
+            | ClientCommand::Drive {
+                command: DriveCommand::Plan(_) | DriveCommand::Explain { .. },
+            }
             | ClientCommand::Host { command: HostCommand::Purge { .. } }
             | ClientCommand::Registry { .. } => Self::None,
         }
@@ -74,8 +78,10 @@ pub(crate) async fn connect(
     };
     let mut last = None;
     let api = tokio::select! {
-        found = look(&place, patience, began, screen, &mut last) => Some(found?),
+        // Listened to before anything is said: who reads that it waits may press Ctrl-C at once.
+        biased;
         _ = tokio::signal::ctrl_c(), if patience != Patience::None => None,
+        found = look(&place, patience, began, screen, &mut last) => Some(found?),
         () = limit => {
             screen.end_live()?;
             let waited = words::took(began.elapsed());

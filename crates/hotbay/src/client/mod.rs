@@ -3,6 +3,7 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
+//! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
 //! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
 //!   [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`mod@nearest`]: how things look and read.
@@ -14,10 +15,13 @@ mod describe;
 mod error;
 mod events;
 mod exit;
+mod explain;
 mod first;
 pub(crate) mod get;
 mod nearest;
 pub(crate) mod place;
+mod plan;
+mod plan_file;
 mod repair;
 pub(crate) mod rows;
 mod screen;
@@ -49,6 +53,13 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
         let began = Instant::now();
         let mut screen = Screen::new();
         let patience = Patience::of(&command);
+        // A list with a mistake needs no registry to be refused.
+        let listed = match &command {
+            ClientCommand::Drive { command: DriveCommand::Add(args) } => {
+                args.file.as_deref().map(plan_file::read).transpose()?
+            }
+            _ => None,
+        };
         let Some(api) = first::connect(Place::find(api)?, patience, began, &mut screen).await?
         else {
             return Ok(Exit::TryAgain);
@@ -59,11 +70,15 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
             ClientCommand::Events { follow } => events::run(&api, &mut screen, follow).await,
             ClientCommand::Status => status::run(&api, &mut screen).await,
             ClientCommand::Drive { command } => {
-                let (verb, args) = match command {
-                    DriveCommand::Add(args) => (Verb::Add, args),
-                    DriveCommand::Remove(args) => (Verb::Remove, args),
+                let asked = match command {
+                    DriveCommand::Add(args) => Asked::to_add(args, listed),
+                    DriveCommand::Remove(args) => Asked::to_remove(args),
+                    DriveCommand::Plan(args) => return plan::run(&api, &mut screen, args).await,
+                    DriveCommand::Explain { name, output } => {
+                        return explain::run(&api, &mut screen, &name, output).await;
+                    }
                 };
-                act::run(&api, &mut screen, Asked::of_drives(verb, args), began).await
+                act::run(&api, &mut screen, asked, began).await
             }
             ClientCommand::Host { command } => {
                 let asked = match command {

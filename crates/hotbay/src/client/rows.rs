@@ -310,18 +310,18 @@ mod tests {
     #[test]
     fn the_reason_is_the_first_that_fits() {
         let mut drive = system_drive();
-        drive.status.present = false;
         assert_eq!(why_drive(&drive.status), "system drive (mounted at /, /boot)");
+        drive.status.present = false;
+        assert_eq!(why_drive(&drive.status), "not on the machine");
         drive.status.waiting_for = Some("waiting for the node's agent".into());
         assert_eq!(why_drive(&drive.status), "waiting for the node's agent");
         drive.status.waiting_for = None;
+        drive.status.present = true;
         drive.status.denied.clear();
         drive.status.removal_wanted = true;
         drive.status.volumes = vec!["v".into(), "w".into()];
         assert_eq!(why_drive(&drive.status), "removal wanted; waits for 2 volumes");
         drive.status.removal_wanted = false;
-        assert_eq!(why_drive(&drive.status), "not on the machine");
-        drive.status.present = true;
         assert_eq!(why_drive(&drive.status), "");
     }
 

@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use hotbay_api::token::JoinToken;
+use hotbay_core::filter::Rule;
 use serde_json::{Value, json};
 
+use super::auto_add::ToldRule;
 use super::error::ConfigError;
 use super::settings::{Given, Settings, Source, Surroundings};
 use super::table::{SETTINGS, Setting};
 use super::{DEFAULT_FILE, find};
 use crate::client::table::{Cell, Squeeze, Table, Widths};
-use crate::client::{Exit, Screen};
+use crate::client::{Exit, Screen, words};
 
 pub(crate) const EXAMPLES: &str = "\
 Exits with 0 if the settings can be used, else with 2.
@@ -47,6 +49,8 @@ pub(crate) fn run(command: ConfigCommand) -> Result<Exit, ConfigError> {
     let settings =
         Settings::resolve(Given::default(), variable, file.as_ref(), &Surroundings::now());
     check_token(&settings)?;
+    // An agent would start without them, and say so where nobody may look for a while.
+    let filters = settings.filters.value.as_deref().map(hotbay_node::read_filters).transpose()?;
     let file = file.map(|file| file.path.display().to_string());
     let mut screen = Screen::new();
     match output {
@@ -63,6 +67,9 @@ pub(crate) fn run(command: ConfigCommand) -> Result<Exit, ConfigError> {
             let mut lines = vec![table.title_line(&widths)];
             lines.extend(table.row_lines(&widths, screen.has_colour()));
             screen.print(&(lines.join("\n") + "\n"))?;
+            for line in rule_lines(&settings, filters.as_deref()) {
+                screen.line(&line)?;
+            }
         }
         Some(ConfigFormat::Json) => {
             let text = serde_json::to_string_pretty(&object(&settings, file));
@@ -85,6 +92,20 @@ fn check_token(settings: &Settings) -> Result<(), ConfigError> {
             .map_err(|source| ConfigError::Environment { variable, source })?;
     }
     Ok(())
+}
+
+/// The rules that stand in tables or in a file of their own.
+fn rule_lines(settings: &Settings, filters: Option<&[Rule]>) -> Vec<String> {
+    let mut lines: Vec<_> =
+        settings.auto_add.iter().map(|told| format!("auto-add  {}", told.json)).collect();
+    if let (Some(rules), Some(path)) = (filters, &settings.filters.value) {
+        let count = words::count(rules.len(), "filter rule");
+        lines.push(format!("{}: {count}", path.display()));
+    }
+    if !lines.is_empty() {
+        lines.insert(0, String::new());
+    }
+    lines
 }
 
 fn table(settings: &Settings, file: &str) -> Table {
@@ -127,5 +148,10 @@ fn object(settings: &Settings, file: Option<String>) -> Value {
         }
         object
     };
-    json!({ "file": file, "settings": SETTINGS.iter().map(one).collect::<Vec<_>>() })
+    let rule = |told: &ToldRule| serde_json::from_str::<Value>(&told.json).unwrap_or_default();
+    json!({
+        "file": file,
+        "settings": SETTINGS.iter().map(one).collect::<Vec<_>>(),
+        "autoAdd": settings.auto_add.iter().map(rule).collect::<Vec<_>>(),
+    })
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hotbay_api::token::NotAToken;
 use hotbay_core::ids::NotANodeName;
+use hotbay_node::FilterError;
 use thiserror::Error;
 
 use super::file::FILE_LIMIT_BYTES;
@@ -45,6 +46,8 @@ pub(crate) enum ConfigError {
         #[source]
         source: NotAToken,
     },
+    #[error(transparent)]
+    Filters(#[from] FilterError),
     #[error("HOME is not set, so there is no place for data")]
     NoHome,
     #[error("the host name cannot be the node's name")]
@@ -67,6 +70,7 @@ impl ConfigError {
             | Self::Readable { .. }
             | Self::Text { .. }
             | Self::Environment { .. }
+            | Self::Filters(_)
             | Self::NoHome
             | Self::NoName(_) => Exit::Usage,
         }
@@ -92,12 +96,16 @@ impl ConfigError {
                     format!("when it is put right:  hotbay config check {}", path.display());
                 hint.iter().cloned().chain([check]).collect()
             }
+            Self::Filters(FilterError::Writable { path, .. }) => {
+                vec![format!("look at what it says, then:  chmod go-w {}", path.display())]
+            }
             Self::NoHome => vec!["say where:  --data-dir DIR".to_owned()],
             Self::NoName(_) => vec!["give it one:  --name NAME".to_owned()],
             Self::Read { .. }
             | Self::NotAFile { .. }
             | Self::TooLarge { .. }
             | Self::Environment { .. } => Vec::new(),
+            Self::Filters(_) => vec!["when it is put right:  hotbay config check".to_owned()],
             Self::Format(_) | Self::Output(_) => return Vec::new(),
         };
         steps.insert(0, "nothing was started".to_owned());

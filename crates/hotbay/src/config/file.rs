@@ -8,11 +8,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hotbay_api::token::JoinToken;
+use hotbay_core::cluster::AutoAddRule;
 use rustix::fs::{Mode, OFlags};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::auto_add::{self, ToldRule};
 use super::error::{At, ConfigError};
 use super::table::{Key, SETTINGS, Setting, TABLES};
 use crate::client::{did_you_mean, nearest, plain};
@@ -45,6 +47,9 @@ struct Document {
     drives: Option<Spanned<Many>>,
     registry: RegistryTable,
     node: NodeTable,
+    /// Looked at only for mistakes here.
+    #[serde(deserialize_with = "auto_add::checked")]
+    auto_add: Vec<AutoAddRule>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -66,6 +71,7 @@ struct NodeTable {
     join: Option<Spanned<One>>,
     address: Option<Spanned<One>>,
     attach_at_start: Option<Spanned<One>>,
+    filters: Option<Spanned<One>>,
 }
 
 /// One text. An empty one stands for the default.
@@ -132,6 +138,11 @@ impl ConfigFile {
         (!values.is_empty()).then(|| Told { values: values.to_vec(), line })
     }
 
+    /// The rules that add drives; nothing else stands in tables of its own.
+    pub(super) fn auto_add(&self) -> Vec<ToldRule> {
+        if self.document.auto_add.is_empty() { Vec::new() } else { auto_add::told(&self.text) }
+    }
+
     fn written(&self, key: Key) -> Option<(&[String], Range<usize>)> {
         fn one(found: &Option<Spanned<One>>) -> Option<(&[String], Range<usize>)> {
             found.as_ref().map(|found| (&*found.get_ref().0, found.span()))
@@ -139,7 +150,7 @@ impl ConfigFile {
         fn many(found: &Option<Spanned<Many>>) -> Option<(&[String], Range<usize>)> {
             found.as_ref().map(|found| (&*found.get_ref().0, found.span()))
         }
-        let Document { data_dir, name, drives, registry, node } = &self.document;
+        let Document { data_dir, name, drives, registry, node, auto_add: _ } = &self.document;
         match key {
             Key::DataDir => one(data_dir),
             Key::Name => one(name),
@@ -150,6 +161,7 @@ impl ConfigFile {
             Key::Join => one(&node.join),
             Key::Address => one(&node.address),
             Key::AttachAtStart => one(&node.attach_at_start),
+            Key::Filters => one(&node.filters),
         }
     }
 
@@ -199,15 +211,18 @@ fn mistaken(text: &str, offset: usize) -> Option<Mistaken> {
     let mut tables = vec![(String::new(), document.get_ref())];
     while let Some((table, entries)) = tables.pop() {
         for (key, value) in entries {
+            let inner: Vec<_> = match value.get_ref() {
+                DeValue::Table(inner) => vec![inner],
+                DeValue::Array(list) => {
+                    list.iter().filter_map(|one| one.get_ref().as_table()).collect()
+                }
+                _ => Vec::new(),
+            };
             let is_key = key.span().contains(&offset);
-            if is_key
-                || (value.span().contains(&offset) && !matches!(value.get_ref(), DeValue::Table(_)))
-            {
+            if is_key || (value.span().contains(&offset) && inner.is_empty()) {
                 return Some(Mistaken { table, key: key.get_ref().to_string(), is_key });
             }
-            if let DeValue::Table(inner) = value.get_ref() {
-                tables.push((key.get_ref().to_string(), inner));
-            }
+            tables.extend(inner.into_iter().map(|inner| (key.get_ref().to_string(), inner)));
         }
     }
     None
@@ -220,7 +235,10 @@ fn unknown(table: &str, key: &str) -> (String, Option<String>) {
         table => format!("there is no setting {key:?} in [{table}]"),
     };
     let here = SETTINGS.iter().filter(|setting| setting.table == table).map(|setting| setting.name);
-    let tables = TABLES.iter().map(|(name, _)| *name).filter(|_| table.is_empty());
+    let of_rule = auto_add::FIELDS.into_iter().filter(|_| table == auto_add::TABLE);
+    let here = here.chain(of_rule);
+    let tables = TABLES.iter().map(|(name, _)| *name).chain([auto_add::TABLE]);
+    let tables = tables.filter(|_| table.is_empty());
     let near = nearest(key, here.chain(tables));
     let hint = did_you_mean(&near).or_else(|| {
         let elsewhere = nearest(key, SETTINGS.iter().map(|setting| setting.name));
@@ -327,6 +345,17 @@ mod tests {
                 "neither",
             ),
             ("registry = 5", "line 1, column 12: registry: ", "the table [registry]"),
+            (
+                "[[auto-add]]\nname = 'a'\nmedia = ['SSD', 'Tape']",
+                "line 3, column 9: auto-add.media: ",
+                "\"Tape\" is none of NVMe",
+            ),
+            ("name = 'a'\n[[auto-add]]\nname = 'a'", "line 2, column 1: ", "write node = \"*\""),
+            (
+                "[[auto-add]]\nname = 'a'\nnode = '*'\n[[auto-add]]\nname = 'a'\nnode = '*'",
+                "line 1, column 1: ",
+                "two rules are named a",
+            ),
             ("name = 'a'\nname = 'b'", "line 2, column 1: ", "duplicate key"),
             ("# für\nname = \"a", "line 2, column 10: ", "invalid basic string"),
         ] {
@@ -353,6 +382,12 @@ mod tests {
                 "line 2, column 1: ",
                 "in [registry]",
                 "did you mean listen?",
+            ),
+            (
+                "[[auto-add]]\nmedai = 'SSD'",
+                "line 2, column 1: ",
+                "in [auto-add]",
+                "did you mean media?",
             ),
             ("listen = ''", "line 1, column 1: ", "\"listen\"", "stands in the table [registry]"),
             ("node.data-dir = ''", "line 1, column 6: ", "in [node]", "stands above all tables"),

@@ -2,14 +2,17 @@
 //! [`run`](crate::run) asks for them, and `hotbay config check` shows them.
 //!
 //! - [`table`]: every setting there is. [`mod@file`]: the file. [`settings`]: what counts, and why.
+//! - [`auto_add`]: the rules that add drives, which are tables of their own.
 //! - [`check`]: the command. [`error`]: what is wrong with them.
 
+pub(crate) mod auto_add;
 mod check;
 mod error;
 mod file;
 mod settings;
 pub(crate) mod table;
 
+pub(crate) use auto_add::ToldRule;
 pub(crate) use check::{ConfigCommand, EXAMPLES, run};
 pub(crate) use error::ConfigError;
 pub(crate) use settings::{Given, Settings};

@@ -6,6 +6,7 @@ use hotbay_api::token::JoinToken;
 use hotbay_core::ids::{NodeName, NotANodeName};
 use hotbay_host::RuntimeDir;
 
+use super::auto_add::ToldRule;
 use super::error::ConfigError;
 use super::file::ConfigFile;
 use super::table::{AtStart, Key, Setting};
@@ -24,6 +25,8 @@ pub(crate) struct Given {
     pub(crate) join: Option<String>,
     pub(crate) address: Option<String>,
     pub(crate) attach_at_start: Option<AtStart>,
+    pub(crate) filters: Option<PathBuf>,
+    pub(crate) auto_add: Vec<ToldRule>,
 }
 
 /// Where a value came from.
@@ -54,6 +57,9 @@ pub(crate) struct Settings {
     pub(crate) join: Sourced<Option<String>>,
     pub(crate) address: Sourced<Option<String>>,
     pub(crate) attach_at_start: Sourced<AtStart>,
+    pub(crate) filters: Sourced<Option<PathBuf>>,
+    /// Only from the file, or from whoever has read it.
+    pub(crate) auto_add: Vec<ToldRule>,
 }
 
 /// What defaults depend on.
@@ -108,7 +114,10 @@ impl Settings {
             join,
             address,
             attach_at_start,
+            filters,
+            mut auto_add,
         } = given;
+        auto_add.extend(file.map(ConfigFile::auto_add).unwrap_or_default());
         let elsewhere = Elsewhere { variable: &variable, file };
         let default_listen =
             || vec![surroundings.runtime_dir.join("api.sock").to_string_lossy().into_owned()];
@@ -137,7 +146,9 @@ impl Settings {
             attach_at_start: elsewhere
                 .one(Key::AttachAtStart, attach_at_start, AtStart::of_setting)
                 .unwrap_or_else(|| by_default(AtStart::Record)),
+            filters: or_default(elsewhere.one(Key::Filters, filters, PathBuf::from), || None),
             listen,
+            auto_add,
         }
     }
 
@@ -181,6 +192,7 @@ impl Settings {
             Key::Http => (path(&self.http.value), self.http.from),
             Key::Join => (one(self.join.value.as_deref().map(without_secret)), self.join.from),
             Key::Address => (one(self.address.value.clone()), self.address.from),
+            Key::Filters => (path(&self.filters.value), self.filters.from),
             Key::AttachAtStart => {
                 (vec![self.attach_at_start.value.name().to_owned()], self.attach_at_start.from)
             }

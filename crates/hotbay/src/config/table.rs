@@ -24,6 +24,7 @@ pub(crate) enum Key {
     Join,
     Address,
     AttachAtStart,
+    Filters,
 }
 
 /// Which drives an agent opens before the registry has answered.
@@ -63,7 +64,7 @@ pub(crate) const TABLES: [(&str, &str); 2] = [
 ];
 
 /// All settings, in the order in which they are shown. Those above all tables come first.
-pub(crate) const SETTINGS: [Setting; 9] = [
+pub(crate) const SETTINGS: [Setting; 10] = [
     Setting {
         key: Key::DataDir,
         table: "",
@@ -171,6 +172,20 @@ pub(crate) const SETTINGS: [Setting; 9] = [
         default: "record",
         check: at_start,
     },
+    Setting {
+        key: Key::Filters,
+        table: "node",
+        name: "filters",
+        list: false,
+        environment: None,
+        used_by: &["up", "node"],
+        text: "A file with rules that say which drives of this machine may be used at all; docs/discovery.md tells how \
+               they are written. It is read again, without a restart, when it has changed. While it has a mistake the \
+               rules of before stay; at the start there are none before, and no drive can be added then. It must be \
+               there, and must not be writable by other users.",
+        default: "no filters: every drive may be used",
+        check: absolute,
+    },
 ];
 
 impl AtStart {
@@ -270,7 +285,8 @@ mod tests {
         let root = Cli::command();
         for name in ["up", "controller", "node"] {
             let command = root.find_subcommand(name).unwrap();
-            let options = command.get_arguments().filter_map(|argument| argument.get_long());
+            let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
+            let options = shown.filter_map(|argument| argument.get_long());
             let mut options: Vec<_> = options.filter(|name| !name.ends_with("config")).collect();
             let settings = SETTINGS.iter().filter(|setting| setting.used_by.contains(&name));
             let mut settings: Vec<_> = settings.map(|setting| setting.name).collect();

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::checkpoint::checkpoint;
 use super::listen::Listen;
 use super::{RunError, descriptors, door, logging, stop, up};
-use crate::config::{ConfigArgs, Given, Settings};
+use crate::config::{ConfigArgs, Given, Settings, ToldRule};
 
 #[derive(Debug, Args)]
 pub(crate) struct ControllerArgs {
@@ -33,6 +33,9 @@ pub(crate) struct ControllerArgs {
     /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
+    /// One rule of the file, for a registry that reads none
+    #[arg(long, value_name = "JSON", hide = true)]
+    auto_add: Vec<ToldRule>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -43,9 +46,10 @@ const GRACE: Duration = Duration::from_millis(200);
 pub(crate) const READY: &str = "ready";
 
 pub(crate) fn controller(args: ControllerArgs) -> Result<ExitCode, RunError> {
-    let ControllerArgs { data_dir, listen, listen_agents, http, config } = args;
+    let ControllerArgs { data_dir, listen, listen_agents, http, auto_add, config } = args;
     let listen = listen.iter().map(Listen::to_string).collect();
-    let settings = config.settings(Given { listen, listen_agents, http, ..Given::default() })?;
+    let given = Given { listen, listen_agents, http, auto_add, ..Given::default() };
+    let settings = config.settings(given)?;
     if data_dir.is_none() {
         let all = settings.data_dir()?;
         std::fs::create_dir_all(all)
@@ -72,6 +76,7 @@ async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode
         term: TermId::from_bits(fresh()),
         wall_ms,
         checkpoint,
+        auto_add: settings.auto_add.iter().map(|told| told.rule.clone()).collect(),
     };
     let (registry, ended) = Registry::start(store, surroundings)?;
     let doors = door::open(&data_dir, settings.listen_agents.value, addresses).await?;

@@ -52,6 +52,9 @@ pub(crate) struct NodeArgs {
     /// registry is away
     #[arg(long, value_name = "WHICH")]
     attach_at_start: Option<AtStart>,
+    /// A file with rules that say which drives may be used at all; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    filters: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -65,12 +68,22 @@ enum NodeCommand {
 }
 
 pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
-    let NodeArgs { command, join, name, data_dir, drives, address, attach_at_start, config } = args;
+    let NodeArgs {
+        command,
+        join,
+        name,
+        data_dir,
+        drives,
+        address,
+        attach_at_start,
+        filters,
+        config,
+    } = args;
     if let Some(NodeCommand::Scan(args)) = command {
         return node_scan::scan(args);
     }
     let join = join.filter(|join| !join.is_empty());
-    let given = Given { join, name, drives, address, attach_at_start, ..Given::default() };
+    let given = Given { join, name, drives, address, attach_at_start, filters, ..Given::default() };
     let settings = config.settings(given)?;
     let data_dir = settings.folder("node", data_dir)?;
     Ok(start(settings, data_dir)?)
@@ -133,6 +146,7 @@ async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config>
         data_dir,
         registry,
         places: places.collect(),
+        filters: settings.filters.value,
         at_start: match settings.attach_at_start.value {
             AtStart::Record => AttachAtStart::Allowed,
             AtStart::All => AttachAtStart::All,

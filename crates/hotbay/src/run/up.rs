@@ -54,13 +54,25 @@ pub(crate) struct UpArgs {
     /// registry is away
     #[arg(long, value_name = "WHICH")]
     attach_at_start: Option<AtStart>,
+    /// A file with rules that say which drives may be used at all; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    filters: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
 pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
-    let UpArgs { data_dir, drives, name, listen, listen_agents, http, attach_at_start, config } =
-        args;
+    let UpArgs {
+        data_dir,
+        drives,
+        name,
+        listen,
+        listen_agents,
+        http,
+        attach_at_start,
+        filters,
+        config,
+    } = args;
     let settings = config.settings(Given {
         data_dir,
         drives,
@@ -69,6 +81,7 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         listen_agents,
         http,
         attach_at_start,
+        filters,
         ..Given::default()
     })?;
     let (data_dir, name) = (settings.data_dir()?, settings.name()?);
@@ -158,6 +171,8 @@ fn registry(settings: &Settings, data_dir: &Path) -> Part {
     }
     let addresses = settings.listen_agents.value.iter();
     arguments.extend(addresses.map(|address| format!("--listen-agents={address}").into()));
+    let rules = settings.auto_add.iter();
+    arguments.extend(rules.map(|told| format!("--auto-add={}", told.json).into()));
     Part { name: "registry".to_owned(), arguments, log: None }
 }
 
@@ -178,6 +193,10 @@ fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> P
     for drive in &settings.drives.value {
         arguments.push("--drives".into());
         arguments.push(drive.into());
+    }
+    // The one file that a part reads again: it changes while the agent runs.
+    if let Some(filters) = &settings.filters.value {
+        arguments.extend(["--filters".into(), filters.into()]);
     }
     Part { name: name.to_string(), arguments, log: None }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hotbay_api::agent::agents_client::AgentsClient;
 use hotbay_api::convert::{FromAgent, FromRegistry, from_registry, to_registry};
+use hotbay_core::cluster::AutoAdd;
 use hotbay_core::cms::{Action, Code, Target};
 use hotbay_core::device::{Denied, DeviceKind, Media, Observed};
 use hotbay_core::evidence::Evidence;
@@ -49,11 +50,17 @@ pub(crate) struct Rig {
 impl Rig {
     /// A registry with one registered agent, `node-a`: two drives in bays, and the system drive.
     pub(crate) async fn start() -> Self {
+        Self::adding_by(AutoAdd::default()).await
+    }
+
+    /// The same, with rules that add drives.
+    pub(crate) async fn adding_by(auto_add: AutoAdd) -> Self {
         let surroundings = Surroundings {
             cluster: ClusterId::from_bits(fresh()),
             term: TermId::from_bits(fresh()),
             wall_ms: || 1_700_000_000_000,
             checkpoint: |_| (),
+            auto_add,
         };
         let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
         let mut rig = Self {
@@ -93,6 +100,11 @@ impl Rig {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("api.sock")
+    }
+
+    /// Where files of a test may stand; the program runs there.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
     }
 
     pub(crate) fn agent(&self, manner: Manner) {
@@ -197,6 +209,7 @@ fn registration(machine: MachineId) -> Registration {
         newest_term: None,
         record: RecordHealth::Absent,
         drives: Vec::new(),
+        conditions: Vec::new(),
         devices: vec![
             device("/dev/nvme0n1", Some("0"), "S3X1A9", Vec::new()),
             device("/dev/nvme1n1", Some("1"), "S3X1B2", Vec::new()),

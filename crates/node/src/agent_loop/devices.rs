@@ -58,10 +58,18 @@ impl Shell {
             context.doubts = doubts;
             other
         });
+        self.publish(devices);
+    }
+
+    /// Takes the devices as they are now, and tells the registry what has changed in them, or beside them.
+    pub(super) fn publish(&mut self, mut devices: Vec<Observed>) {
+        devices.iter_mut().for_each(|device| self.filters.apply(device));
         let without_label = |devices: &[Observed]| -> Vec<_> {
             devices.iter().map(|device| Observed { label: None, ..device.clone() }).collect()
         };
-        let changed = without_label(&devices) != without_label(&self.reported);
+        let conditions = self.filters.conditions();
+        let changed =
+            without_label(&devices) != without_label(&self.reported) || conditions != self.told;
         let effects = self.agent.step(Event::Devices(devices.clone()));
         self.perform(effects);
         self.close_what_is_gone();
@@ -69,8 +77,8 @@ impl Shell {
             self.reports += 1;
             self.unpublished.push_back((self.reports, Instant::now()));
             self.metrics.reported();
-            self.tell(FromAgent::Report { number: self.reports, devices: devices.clone() });
-            self.reported = devices;
+            (self.reported, self.told) = (devices.clone(), conditions.clone());
+            self.tell(FromAgent::Report { number: self.reports, devices, conditions });
         }
     }
 

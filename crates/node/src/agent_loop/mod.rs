@@ -12,7 +12,7 @@ use hotbay_core::agent::{
 };
 use hotbay_core::device::{DeviceKind, Observed};
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
-use hotbay_core::message::Obstacle;
+use hotbay_core::message::{NodeCondition, Obstacle};
 use hotbay_core::order::{Generation, Goal, OrderId};
 use hotbay_core::rules::Rules;
 use hotbay_host::locks::{AgentLock, LockError};
@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use crate::dial::RegistryAt;
 use crate::discovery::{Context, Discovery, Found, Handled, Metrics, Place, after_look};
 use crate::drives::{Drives, StepEnd, Where};
+use crate::filters::{CHECK_EVERY, FilterFile};
 use crate::link::{self, News};
 use crate::metrics_socket;
 use crate::state_dir::{StateDir, StateDirError};
@@ -51,6 +52,8 @@ pub struct Config {
     pub registry: RegistryAt,
     /// Which devices to look at; empty for all.
     pub places: Vec<Place>,
+    /// The file with the filters of this machine, if it has any.
+    pub filters: Option<PathBuf>,
     /// What to open before the registry has said anything.
     pub at_start: AttachAtStart,
     /// Freshly drawn for this start.
@@ -98,7 +101,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         Discovery::start(workers, &config.places, context_receiver, metrics.clone()).await;
     let Found { devices, hanging } = machine_found.borrow_and_update().clone();
     let mut handled = Handled::new();
-    let (devices, _) = after_look(&[], &devices, &mut handled);
+    let (mut devices, _) = after_look(&[], &devices, &mut handled);
+    let filters = FilterFile::open(config.filters.clone());
+    devices.iter_mut().for_each(|device| filters.apply(device));
     let (agent, effects) =
         Agent::start(Rules::default(), config.incarnation, found, devices.clone(), config.at_start);
     let mut shell = Shell {
@@ -110,11 +115,13 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         ends,
         connection: None,
         reported: devices,
+        told: Vec::new(),
         hanging,
         handled,
         context,
         metrics: metrics.clone(),
         unpublished: VecDeque::new(),
+        filters,
         reports: 0,
         retries: BTreeMap::new(),
     };
@@ -141,8 +148,9 @@ struct Shell {
     drives: Drives,
     ends: mpsc::Sender<StepEnd>,
     connection: Option<Connection>,
-    /// The devices that the registry has heard of.
+    /// The devices and conditions that the registry has heard of.
     reported: Vec<Observed>,
+    told: Vec<NodeCondition>,
     /// Devices that may be any drive.
     hanging: Vec<String>,
     /// The looks at devices that have been taken note of.
@@ -152,6 +160,7 @@ struct Shell {
     metrics: Metrics,
     /// Reports that the registry has not said to have, and when what they tell was known.
     unpublished: VecDeque<(u64, Instant)>,
+    filters: FilterFile,
     reports: u64,
     retries: BTreeMap<DriveId, Retries>,
 }
@@ -182,6 +191,7 @@ impl Shell {
         stop: impl Future<Output = ()>,
     ) {
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
+        let mut check_filters = tokio::time::interval(CHECK_EVERY);
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -192,6 +202,9 @@ impl Shell {
                     let found = found.borrow_and_update().clone();
                     self.looked(found);
                 }
+                _ = check_filters.tick() => if self.filters.check().is_some() {
+                    self.publish(self.agent.devices().to_vec());
+                },
                 _ = look.tick() => {
                     self.give_up_a_silent_registry();
                     self.close_what_is_gone();
@@ -225,8 +238,10 @@ impl Shell {
     fn heard(&mut self, news: News) {
         match news {
             News::Connected { connection, to_registry } => {
-                self.reported = self.devices();
-                let registration = self.agent.registration(self.name.clone(), self.machine);
+                self.reported = self.agent.devices().to_vec();
+                let mut registration = self.agent.registration(self.name.clone(), self.machine);
+                self.told = self.filters.conditions();
+                registration.conditions.clone_from(&self.told);
                 let answer_by = Instant::now() + REGISTRATION_LIMIT;
                 let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);
@@ -287,10 +302,6 @@ impl Shell {
         };
         let effects = self.agent.step(event);
         self.perform(effects);
-    }
-
-    fn devices(&self) -> Vec<Observed> {
-        self.agent.devices().to_vec()
     }
 
     fn identity(&self) -> Option<Identity> {

@@ -47,11 +47,13 @@ impl Rig {
             ends,
             connection: None,
             reported: Vec::new(),
+            told: Vec::new(),
             hanging: Vec::new(),
             handled: Handled::new(),
             context: watch::Sender::new(Context::default()),
             metrics: Metrics::default(),
             unpublished: VecDeque::new(),
+            filters: Default::default(),
             reports: 0,
             retries: BTreeMap::new(),
         };

@@ -19,11 +19,11 @@ mod writer;
 
 use std::sync::Arc;
 
-use hotbay_core::cluster::{Cluster, Event, FreshIds, Refused, Reply};
+use hotbay_core::cluster::{AutoAdd, Cluster, Event, FreshIds, Refused, Reply};
 use hotbay_core::cms::{Action, Outcome};
 use hotbay_core::device::Observed;
 use hotbay_core::ids::{CertificateNumber, ClusterId, DriveId, NodeName, SessionNumber, TermId};
-use hotbay_core::message::{Answer, Order, Registered, Registration};
+use hotbay_core::message::{Answer, NodeCondition, Order, Registered, Registration};
 use hotbay_core::rules::Rules;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -39,7 +39,7 @@ use crate::store::error::StoreError;
 const COMMANDS_WAITING: usize = 4_096;
 
 /// What a registry needs from outside: it draws no random numbers and reads no clock.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Surroundings {
     /// The id of the cluster, if the store is new.
     pub cluster: ClusterId,
@@ -49,6 +49,8 @@ pub struct Surroundings {
     pub wall_ms: fn() -> u64,
     /// Called at every step that a crash could fall between; tests die there.
     pub checkpoint: fn(&'static str),
+    /// Which new drives are added without anybody asking.
+    pub auto_add: AutoAdd,
 }
 
 /// What goes to an agent over its session, in this order.
@@ -140,6 +142,7 @@ impl Registry {
         let records = codec::decode(store.load()?)?;
         let (cluster, writes) =
             Cluster::lead(Rules::default(), records, surroundings.cluster, surroundings.term);
+        let cluster = cluster.adding_by(surroundings.auto_add.clone());
         let writes: Vec<_> = writes.iter().map(codec::encode).collect();
         (surroundings.checkpoint)("registry-term-decided");
         store.commit(&writes)?;
@@ -190,15 +193,17 @@ impl Registry {
         registered.map(drop).inspect_err(|error| self.stats.registration_refused(error))
     }
 
-    /// Takes a report of all devices; it is acknowledged over the session's outbox.
+    /// Takes a report of all devices and conditions; it is acknowledged over the session's outbox.
     pub async fn report(
         &self,
         session: SessionNumber,
         number: u64,
         devices: Vec<Observed>,
+        conditions: Vec<NodeCondition>,
         fresh: Vec<DriveId>,
     ) -> Result<(), CallError> {
-        self.apply(Event::Devices { session, devices, fresh }, Some(number)).await.map(drop)
+        let event = Event::Devices { session, devices, conditions, fresh };
+        self.apply(event, Some(number)).await.map(drop)
     }
 
     /// Takes an agent's answer to an order.

@@ -85,8 +85,13 @@ impl Rig {
     pub(crate) fn over(memory: MemoryStore, wall_ms: fn() -> u64) -> Self {
         let store = MoodyStore::new(memory);
         let term = TermId::from_bits(u128::from(store.memory.commits()) + 100);
-        let surroundings =
-            Surroundings { cluster: ClusterId::from_bits(1), term, wall_ms, checkpoint: |_| {} };
+        let surroundings = Surroundings {
+            cluster: ClusterId::from_bits(1),
+            term,
+            wall_ms,
+            checkpoint: |_| {},
+            auto_add: Default::default(),
+        };
         let (registry, ended) = Registry::start(store.clone(), surroundings).unwrap();
         Self { registry, ended, store }
     }
@@ -195,6 +200,7 @@ pub(crate) fn registration(
         record: RecordHealth::Absent,
         drives: Vec::new(),
         devices: (0..drives).map(device).collect(),
+        conditions: vec![],
     };
     (registration, fresh)
 }

@@ -24,7 +24,13 @@ impl Played {
     /// An actor with one node and its drives, and nothing on its way.
     fn new() -> Self {
         let (cluster, term) = (ClusterId::from_bits(1), TermId::from_bits(2));
-        let surroundings = Surroundings { cluster, term, wall_ms: || 0, checkpoint: |_| {} };
+        let surroundings = Surroundings {
+            cluster,
+            term,
+            wall_ms: || 0,
+            checkpoint: |_| {},
+            auto_add: Default::default(),
+        };
         let (cluster, _) = Cluster::lead(Rules::default(), Records::default(), cluster, term);
         let (writer, batches) = blocking::channel();
         let shown = Shown {
@@ -100,6 +106,7 @@ fn registration() -> (Registration, FreshIds) {
         record: RecordHealth::Absent,
         drives: Vec::new(),
         devices: (0..DRIVES).map(device).collect(),
+        conditions: vec![],
     };
     (registration, FreshIds { node: NodeId::from_bits(5), drives })
 }
