@@ -59,6 +59,8 @@ pub fn unlooked(candidate: &Candidate, evidence: Evidence) -> Observed {
 pub enum Inside {
     /// What a child saw, or why it saw nothing.
     Seen(Result<Looked, LookError>),
+    /// Which drive it is, which is asked without opening it, and why a child saw no more.
+    Unread { evidence: Evidence, error: LookError },
     /// It must not be opened. What it is known by was found otherwise.
     NotOpened(Evidence),
 }
@@ -107,6 +109,10 @@ pub async fn look(
 pub fn compose(candidate: &Candidate, inside: &Inside, ours: Option<ClusterId>) -> Observed {
     match inside {
         Inside::Seen(looked) => judge(candidate, looked, ours),
+        Inside::Unread { evidence, error } => {
+            let candidate = Candidate { evidence: evidence.clone(), ..candidate.clone() };
+            judge(&candidate, &Err(error.clone()), ours)
+        }
         Inside::NotOpened(evidence) => unlooked(candidate, evidence.clone()),
     }
 }

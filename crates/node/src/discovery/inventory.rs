@@ -112,15 +112,20 @@ impl Inventory {
         let Some(seen) = path.and_then(|path| self.seen.get_mut(path)) else { return false };
         let same_device =
             run.device.sequence.is_none() || run.device.sequence == seen.candidate.sequence;
-        // What comes and goes with the medium is more than its size.
-        let empty = seen.candidate.size_bytes == 0;
-        if !same_device || empty {
+        let before = seen.candidate.size_bytes;
+        if !same_device || before == 0 {
             return false;
         }
-        if seen.candidate.read_quickly(now) {
+        let other = seen.candidate.read_quickly(now);
+        // What comes and goes with the medium is more than its size.
+        if seen.candidate.size_bytes == 0 {
+            seen.candidate.size_bytes = before;
+            return false;
+        }
+        if other {
             self.changed |= seen.tell(self.context.ours);
         }
-        seen.candidate.size_bytes != 0
+        true
     }
 
     /// A device was looked at from outside.
@@ -172,7 +177,7 @@ impl Inventory {
         for (path, seen) in &mut self.seen {
             let unread = match &seen.inside {
                 Some(Inside::NotOpened(evidence)) => !is_alone(&self.context.left_alone, evidence),
-                Some(Inside::Seen(_)) | None => false,
+                Some(Inside::Seen(_) | Inside::Unread { .. }) | None => false,
             };
             if unread || self.context.doubts.get(path) == Some(&seen.look) {
                 seen.read_again();
@@ -258,6 +263,7 @@ impl Inventory {
             candidate.partitions.iter().map(|part| part.name.clone()).collect::<Vec<_>>()
         };
         let other_parts = names(&seen.candidate) != names(&candidate);
+        let other_medium = (seen.candidate.size_bytes == 0) != (candidate.size_bytes == 0);
         let gone = number_of(&seen.candidate).filter(|_| seen.candidate.id != candidate.id);
         (seen.bay, seen.candidate) = (bay, candidate);
         if let Some(number) = gone {
@@ -269,7 +275,12 @@ impl Inventory {
             self.changed = true;
             return Outcome::Other;
         }
-        let read = needs.now.intersects(Probes::INSIDE)
+        if other_medium {
+            // What was read of it before is over: it is told again when it was read again, as a whole.
+            seen.inside = None;
+        }
+        let read = other_medium
+            || needs.now.intersects(Probes::INSIDE)
             || (!same && needs.if_changed.intersects(Probes::INSIDE));
         if read {
             seen.read_again();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hotbay_core::device::DeviceKind;
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_host::scan::{self, Candidate, Inside};
-use hotbay_host::worker::{Done, LookError, Request, Response, Running, Workers};
+use hotbay_host::worker::{Done, LookError, Looked, Request, Response, Running, Workers};
 
 /// How long a device may take to be looked at before the rest of the machine goes on without it.
 const LOOK_LIMIT: Duration = Duration::from_secs(3);
@@ -20,6 +20,10 @@ pub(super) struct ReadEnd {
     pub(super) unfinished: Option<Running>,
     pub(super) took: Duration,
 }
+
+/// Looks at a device that failed are repeated, so many in all: one that gets another size meanwhile cannot be read to
+/// what was its end.
+const MOST_LOOKS: usize = 2;
 
 /// Reads a device, unless its evidence is that of one to be left alone.
 pub(super) async fn read(
@@ -37,12 +41,32 @@ pub(super) async fn read(
             let error = format!("process {} waits for it", running.pid());
             (Inside::Seen(Err(LookError::Unreadable { error })), Some(running))
         }
-        Identified::As(_) | Identified::Unknown => {
-            let (seen, unfinished) = scan::look(&workers, &candidate, LOOK_LIMIT).await;
+        Identified::As(evidence) => {
+            let (seen, unfinished) = look(&workers, &candidate).await;
+            // A drive that cannot be read is the drive that it was.
+            let unread = |error| Inside::Unread { evidence, error };
+            (seen.map_or_else(unread, |looked| Inside::Seen(Ok(looked))), unfinished)
+        }
+        Identified::Unknown => {
+            let (seen, unfinished) = look(&workers, &candidate).await;
             (Inside::Seen(seen), unfinished)
         }
     };
     ReadEnd { candidate, inside, unfinished, took: started.elapsed() }
+}
+
+async fn look(
+    workers: &Workers,
+    candidate: &Candidate,
+) -> (Result<Looked, LookError>, Option<Running>) {
+    let mut looks = 1;
+    loop {
+        let (seen, unfinished) = scan::look(workers, candidate, LOOK_LIMIT).await;
+        if seen.is_ok() || unfinished.is_some() || looks == MOST_LOOKS {
+            return (seen, unfinished);
+        }
+        looks += 1;
+    }
 }
 
 pub(super) fn is_alone(left_alone: &[Evidence], evidence: &Evidence) -> bool {
