@@ -24,6 +24,9 @@ Examples:
   hotbay node                             run again: the data directory knows the rest
   hotbay node scan                        what it would see here; needs no registry";
 
+/// The kernel counts in signed numbers of this width, and doubles them.
+pub(super) const MOST_RECEIVE_BUFFER: i64 = 1 << 30;
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct NodeArgs {
@@ -55,6 +58,10 @@ pub(crate) struct NodeArgs {
     /// A file with rules that say which drives may be used at all; read again when it changes
     #[arg(long, value_name = "FILE")]
     filters: Option<PathBuf>,
+    /// Room for events of devices; so little that some are lost, for tests
+    #[arg(long, value_name = "BYTES", hide = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_RECEIVE_BUFFER))]
+    receive_buffer: Option<u32>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -69,27 +76,23 @@ enum NodeCommand {
 
 pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
     let NodeArgs {
-        command,
-        join,
-        name,
-        data_dir,
-        drives,
-        address,
-        attach_at_start,
-        filters,
-        config,
+        command, join, name, data_dir, drives, address, attach_at_start, filters, ..
     } = args;
     if let Some(NodeCommand::Scan(args)) = command {
         return node_scan::scan(args);
     }
     let join = join.filter(|join| !join.is_empty());
     let given = Given { join, name, drives, address, attach_at_start, filters, ..Given::default() };
-    let settings = config.settings(given)?;
+    let settings = args.config.settings(given)?;
     let data_dir = settings.folder("node", data_dir)?;
-    Ok(start(settings, data_dir)?)
+    Ok(start(settings, data_dir, args.receive_buffer)?)
 }
 
-fn start(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
+fn start(
+    settings: Settings,
+    data_dir: PathBuf,
+    receive_buffer: Option<u32>,
+) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
     descriptors::allow_many();
@@ -102,7 +105,8 @@ fn start(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
             config = config(settings, data_dir) => config?,
             () = &mut stop => return anyhow::Ok(()),
         };
-        Ok(hotbay_node::run(config, stop).await?)
+        let receive_buffer = receive_buffer.map(|bytes| bytes as usize);
+        Ok(hotbay_node::run(Config { receive_buffer, ..config }, stop).await?)
     });
     // A blocking call that hangs must not keep the process.
     runtime.shutdown_background();
@@ -147,6 +151,7 @@ async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config>
         registry,
         places: places.collect(),
         filters: settings.filters.value,
+        receive_buffer: None,
         at_start: match settings.attach_at_start.value {
             AtStart::Record => AttachAtStart::Allowed,
             AtStart::All => AttachAtStart::All,

@@ -13,6 +13,7 @@ use hotbay_node::Place;
 use tokio::sync::mpsc;
 
 use super::listen::{self, Listen};
+use super::node::MOST_RECEIVE_BUFFER;
 use super::supervise::{Happened, Part, Supervisor};
 use super::{RunError, demo, ready, stop};
 use crate::config::{AtStart, ConfigArgs, Given, Settings};
@@ -57,6 +58,10 @@ pub(crate) struct UpArgs {
     /// A file with rules that say which drives may be used at all; read again when it changes
     #[arg(long, value_name = "FILE")]
     filters: Option<PathBuf>,
+    /// Room for events of devices; so little that some are lost, for tests
+    #[arg(long, value_name = "BYTES", hide = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_RECEIVE_BUFFER))]
+    receive_buffer: Option<u32>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -71,9 +76,9 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         http,
         attach_at_start,
         filters,
-        config,
+        ..
     } = args;
-    let settings = config.settings(Given {
+    let settings = args.config.settings(Given {
         data_dir,
         drives,
         name,
@@ -85,11 +90,16 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         ..Given::default()
     })?;
     let (data_dir, name) = (settings.data_dir()?, settings.name()?);
-    Ok(start(&settings, data_dir, &name)?)
+    Ok(start(&settings, data_dir, &name, args.receive_buffer)?)
 }
 
 /// Checks what could keep the parts from starting, and starts them.
-fn start(settings: &Settings, data_dir: &Path, name: &NodeName) -> anyhow::Result<ExitCode> {
+fn start(
+    settings: &Settings,
+    data_dir: &Path,
+    name: &NodeName,
+    receive_buffer: Option<u32>,
+) -> anyhow::Result<ExitCode> {
     let (sockets, clients) = listening(settings)?;
     settings.listen_agents.value.iter().try_for_each(|address| check_address(address))?;
     for text in &settings.drives.value {
@@ -100,7 +110,9 @@ fn start(settings: &Settings, data_dir: &Path, name: &NodeName) -> anyhow::Resul
     std::fs::create_dir_all(data_dir)
         .with_context(|| format!("cannot use {} as the data directory", data_dir.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run(settings, data_dir, name, &sockets[0], &clients))
+    let mut agent = agent(settings, data_dir, name, &sockets[0]);
+    agent.arguments.extend(receive_buffer.map(|bytes| format!("--receive-buffer={bytes}").into()));
+    runtime.block_on(run(settings, data_dir, agent, &sockets[0], &clients))
 }
 
 /// The sockets, at least one, and the addresses that the registry listens on. The folder of the usual socket is made if
@@ -118,10 +130,11 @@ pub(super) fn listening(settings: &Settings) -> anyhow::Result<(Vec<PathBuf>, Ve
 async fn run(
     settings: &Settings,
     data_dir: &Path,
-    name: &NodeName,
+    agent: Part,
     api: &Path,
     clients: &[String],
 ) -> anyhow::Result<ExitCode> {
+    let name = agent.name.clone();
     println!("Hotbay on {name}, everything under {}", data_dir.display());
     let (mut supervisor, mut happened) = Supervisor::new();
     supervisor.start(registry(settings, data_dir));
@@ -133,8 +146,8 @@ async fn run(
     for address in clients {
         println!("  {:<11} clients https://{address}", "");
     }
-    supervisor.start(agent(settings, data_dir, name, api));
-    let names = [name.to_string()];
+    supervisor.start(agent);
+    let names = [name.clone()];
     let ready = ready::nodes(api, &names, |node| {
         println!(
             "  {name:<11} ready   {} drives found, {} in operation\n\nLook at them:  hotbay get drives",

@@ -54,6 +54,8 @@ pub struct Config {
     pub places: Vec<Place>,
     /// The file with the filters of this machine, if it has any.
     pub filters: Option<PathBuf>,
+    /// Room for events of devices, in bytes; as much as is sensible if left out.
+    pub receive_buffer: Option<usize>,
     /// What to open before the registry has said anything.
     pub at_start: AttachAtStart,
     /// Freshly drawn for this start.
@@ -97,8 +99,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let metrics = Metrics::default();
     let (context, context_receiver) =
         watch::channel(devices::first_context(&found, config.at_start));
+    let (places, buffer) = (&config.places, config.receive_buffer);
     let (discovery, mut machine_found) =
-        Discovery::start(workers, &config.places, context_receiver, metrics.clone()).await;
+        Discovery::start(workers, places, buffer, context_receiver, metrics.clone()).await;
     let Found { devices, hanging } = machine_found.borrow_and_update().clone();
     let mut handled = Handled::new();
     let (mut devices, _) = after_look(&[], &devices, &mut handled);

@@ -95,6 +95,7 @@ impl Discovery {
     pub(crate) async fn start(
         workers: Workers,
         places: &[Place],
+        receive_buffer: Option<usize>,
         context: watch::Receiver<Context>,
         metrics: Metrics,
     ) -> (Self, watch::Receiver<Found>) {
@@ -103,7 +104,7 @@ impl Discovery {
         let mut discovery = Self {
             workers,
             // Before the first listing, so that nothing falls between the two.
-            news: News::open(has_files(places), metrics.clone()),
+            news: News::open(has_files(places), receive_buffer, metrics.clone()),
             selections,
             queue: Queue::default(),
             inventory: Inventory::default(),

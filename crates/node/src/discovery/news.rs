@@ -53,8 +53,10 @@ pub(super) struct News {
 
 impl News {
     /// Listens from now on. What cannot be listened to is told, and done without.
-    pub(super) fn open(has_files: bool, metrics: Metrics) -> Self {
-        let source = heard(Source::open(Sources::default()), "events of devices");
+    pub(super) fn open(has_files: bool, receive_buffer: Option<usize>, metrics: Metrics) -> Self {
+        let usual = Sources::default();
+        let buffer_bytes = receive_buffer.unwrap_or(usual.buffer_bytes);
+        let source = heard(Source::open(Sources { buffer_bytes, ..usual }), "events of devices");
         let counter = heard(KernelCounter::open(), "the kernel's count of events");
         let count = counter.as_ref().and_then(|counter| counter.read().ok()).unwrap_or(0);
         let mut sweep = tokio::time::interval(SWEEP_EVERY);
