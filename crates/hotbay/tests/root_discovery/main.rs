@@ -1,0 +1,15 @@
+//! The real program over loop devices that change while it watches them: every change reaches the registry, once, and
+//! nothing that is none does.
+//!
+//! That nothing was published is not waited for: a change that must be published follows, and the reports are counted.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
+
+#[path = "../cluster/mod.rs"]
+mod cluster;
+mod contents;
+mod many;
+mod names;
+mod rig;
+mod sizes;
+mod storm;

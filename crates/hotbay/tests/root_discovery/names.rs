@@ -1,0 +1,119 @@
+//! Names of devices, which are nobody's: what is behind one can be another drive at any time, and a drive can have
+//! another name. Also an agent that comes back to what it knows.
+
+use std::fs::File;
+
+use serde_json::Value;
+
+use crate::cluster::{eventually, signal};
+use crate::rig::{FIRST_BYTES, MIB, Rig};
+
+fn id(drive: &Value) -> String {
+    drive["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn another_file_behind_the_same_name_is_another_drive() {
+    let rig = Rig::started(1);
+    let drive = &rig.loops[0];
+    let first = rig.at(&drive.path).unwrap();
+    let other = rig.file("other.img");
+    File::create_new(&other).unwrap().set_len(FIRST_BYTES).unwrap();
+    // As large, and as empty: only the kernel's count of devices tells them apart at once.
+    drive.detach();
+    drive.attach(&other);
+    let second = eventually("another drive is there", || {
+        let now = rig.at(&drive.path)?;
+        (id(&now) != id(&first) && now["status"]["present"] == true).then_some(now)
+    });
+    let known = rig.drives();
+    assert_eq!(known.len(), 2, "{known:?}");
+    let gone = known.iter().find(|drive| id(drive) == id(&first)).unwrap();
+    assert_eq!(gone["status"]["present"], false);
+    drive.detach();
+    drive.attach(&drive.file);
+    eventually("the first is there again", || {
+        let now = rig.at(&drive.path)?;
+        (id(&now) == id(&first) && now["status"]["present"] == true).then_some(())
+    });
+    let known = rig.drives();
+    let gone = known.iter().find(|drive| id(drive) == id(&second)).unwrap();
+    assert_eq!((known.len(), &gone["status"]["present"]), (2, &Value::Bool(false)));
+}
+
+#[test]
+fn drives_that_exchange_their_names_keep_their_records() {
+    let rig = Rig::started(2);
+    let (one, two) = (&rig.loops[0], &rig.loops[1]);
+    rig.cluster.expect(&["drive", "add", &rig.cluster.target(0), "--wait"], 0);
+    rig.cluster.expect(&["drive", "remove", &rig.cluster.target(0), "--wait"], 0);
+    let before = [one, two].map(|drive| id(&rig.at(&drive.path).unwrap()));
+    one.detach();
+    two.detach();
+    one.attach(&two.file);
+    two.attach(&one.file);
+    eventually("the names are exchanged", || {
+        let now = [two, one].map(|drive| rig.at(&drive.path));
+        let is = |(now, before): (Option<Value>, &String)| {
+            now.is_some_and(|now| id(&now) == *before && now["status"]["present"] == true)
+        };
+        now.into_iter().zip(&before).all(is).then_some(())
+    });
+    assert_eq!(rig.drives().len(), 2, "{:?}", rig.drives());
+}
+
+#[test]
+fn what_comes_and_goes_at_once_leaves_no_trace() {
+    let rig = Rig::started(2);
+    let (drive, steady) = (&rig.loops[0], &rig.loops[1]);
+    let first = rig.at(&drive.path).unwrap();
+    drive.detach();
+    for _ in 0..50 {
+        drive.attach(&drive.file);
+        drive.detach();
+    }
+    rig.wait(&drive.path, "missing", |status| status["present"] == false);
+    // Whatever is still under way ends before this is known twice over.
+    for bytes in [FIRST_BYTES + MIB, FIRST_BYTES] {
+        steady.resize(bytes);
+        rig.wait_size(steady, bytes);
+    }
+    assert_eq!(rig.at(&drive.path).unwrap()["status"]["present"], false);
+    drive.attach(&drive.file);
+    let again = rig.wait(&drive.path, "there again", |status| status["present"] == true);
+    assert_eq!((id(&again), rig.drives().len()), (id(&first), 2));
+}
+
+#[test]
+fn an_agent_that_starts_again_has_nothing_to_tell() {
+    let mut rig = Rig::started(3);
+    rig.cluster.expect(&["drive", "add", &rig.cluster.target(0), "--wait"], 0);
+    let sorted = |rig: &Rig| {
+        let mut drives = rig.drives();
+        drives.sort_by_key(id);
+        drives
+    };
+    for how in ["KILL", "TERM"] {
+        let before = sorted(&rig);
+        let commits = rig.registry_numbers().get("hotbay_store_commits_total");
+        let mut agent = rig.cluster.agent.take().unwrap();
+        signal(agent.pid(), how);
+        eventually("the agent ends", || agent.has_ended().then_some(()));
+        rig.start_agent(&[]);
+        rig.cluster.wait_state(0, "AttachedDevice");
+        assert_eq!(sorted(&rig), before, "after {how}");
+        let more = rig.registry_numbers().get("hotbay_store_commits_total") - commits;
+        println!("start after {how}: {more} commits, {} reports", rig.reports());
+        assert_eq!((more, rig.reports()), (0, 0), "after {how}");
+        // What changes while it is away is told when it registers, which takes no report.
+        let agent = rig.cluster.agent.take().unwrap();
+        agent.kill();
+        rig.loops[2].resize(FIRST_BYTES + MIB);
+        rig.start_agent(&[]);
+        rig.wait_size(&rig.loops[2], FIRST_BYTES + MIB);
+        assert_eq!(rig.reports(), 0, "after {how}");
+        rig.loops[2].resize(FIRST_BYTES);
+        rig.wait_size(&rig.loops[2], FIRST_BYTES);
+    }
+    assert_eq!(rig.told_missing(), 0, "{:?}", rig.told());
+}
