@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use hotbay_core::device::DeviceNumber;
+use hotbay_core::device::{DeviceKind, DeviceNumber};
 use hotbay_core::discovery::Probes;
 
 use super::machine::{backing_in_dev, mounts_of, swaps_of};
@@ -45,6 +45,16 @@ impl Candidate {
             self.read_only = disk.read_only();
         }
         before != (self.size_bytes, self.read_only)
+    }
+
+    /// Whether the kernel has this very device under its name, and not another one or none. What was read of it up to
+    /// now was read of it, then.
+    pub fn is_still_there(&self) -> bool {
+        let KernelId::Block(number) = self.id else { return true };
+        let Some(name) = self.path.strip_prefix("/dev/") else { return true };
+        let disk = Sysfs::of_machine().disk(&name.replace('/', "!"));
+        let has_medium = self.kind != DeviceKind::Loop || disk.backing().is_some();
+        (disk.number(), disk.sequence()) == (Some(number), self.sequence) && has_medium
     }
 
     /// Looks up where it is mounted and what of it is swapped to, and says whether that is different.

@@ -132,7 +132,18 @@ pub enum ScanError {
 
 /// Lists the selected devices. Opens none of them; a pattern for plain files asks the filesystem they are on.
 pub fn list(selection: &Selection) -> Result<Vec<Candidate>, ScanError> {
+    list_of(&Machine::read(Sysfs::of_machine())?, selection)
+}
+
+/// [`list`] for many selections, in their order. What all devices need is read once.
+pub fn list_each<'a>(
+    selections: impl IntoIterator<Item = &'a Selection>,
+) -> Result<Vec<Vec<Candidate>>, ScanError> {
     let machine = Machine::read(Sysfs::of_machine())?;
+    selections.into_iter().map(|selection| list_of(&machine, selection)).collect()
+}
+
+fn list_of(machine: &Machine, selection: &Selection) -> Result<Vec<Candidate>, ScanError> {
     let candidates = match selection {
         Selection::All => machine.physical()?,
         Selection::Patterns(patterns) => {

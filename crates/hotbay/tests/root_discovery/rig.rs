@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use rustix::ioctl::{IntegerSetter, Opcode, ioctl};
+use rustix::ioctl::{IntegerSetter, NoArg, Opcode, ioctl};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, TestDrive, eventually};
@@ -25,6 +25,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 /// `LOOP_CTL_ADD` and `LOOP_CTL_REMOVE`, both with the number of the device.
 const ADD: Opcode = 0x4C80;
 const REMOVE: Opcode = 0x4C81;
+/// `LOOP_CLR_FD`, of a device: nothing if it has no file.
+const DETACH: Opcode = 0x4C01;
 /// Numbers from here on are tried until one is free, at most so many.
 const FIRST_NUMBER: usize = 300;
 const MOST_TRIED: usize = 4096;
@@ -119,20 +121,23 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let quietly = |arguments: &[&str], program: &str| {
-            let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-            command.stderr(Stdio::null()).status().ok();
-        };
         // Outlives the file behind it.
-        quietly(&["--setrw", self.node()], "blockdev");
-        quietly(&["-d", self.node()], "losetup");
+        if std::fs::read_to_string(format!("/sys/block/{}/ro", self.name()))
+            .is_ok_and(|ro| ro.trim() == "1")
+        {
+            Command::new("blockdev").args(["--setrw", self.node()]).status().ok();
+        }
+        if let Ok(device) = File::open(&self.path) {
+            #[expect(unsafe_code, reason = "no safe wrapper for this ioctl")]
+            // SAFETY: it takes no argument.
+            let _ = unsafe { ioctl(device, NoArg::<DETACH>::new()) };
+        }
         // Busy for a moment after its last user.
-        for _ in 0..100 {
+        for _ in 0..500 {
             if control::<REMOVE>(self.number) != Err(Errno::BUSY) {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
 }

@@ -20,6 +20,10 @@ use super::Located;
 use super::labels::Looked;
 use super::read::{ReadEnd, is_alone};
 
+/// So many devices are read at a time. Each has a time to answer in, which many children at once would take from each
+/// other; one that hangs gives its place back when its time is over.
+const MOST_READ_AT_ONCE: usize = 16;
+
 /// What the agent knows and discovery must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Context {
@@ -170,6 +174,15 @@ impl Inventory {
         }
     }
 
+    /// A device had gone by the time it was read, whatever is at its path now. Gives the number to look at, unless what
+    /// is there is known already.
+    pub(super) fn read_in_vain(&mut self, candidate: &Candidate) -> Option<DeviceNumber> {
+        let seen = self.seen.get_mut(&candidate.path)?;
+        let again = seen.reading == Reading::RunningThenAgain || !seen.is(candidate);
+        seen.reading = if again { Reading::Due } else { Reading::Idle };
+        number_of(candidate).filter(|_| !again)
+    }
+
     /// The agent knows or wants something else.
     pub(super) fn take_context(&mut self, context: Context) {
         let other_cluster = self.context.ours != context.ours;
@@ -188,8 +201,10 @@ impl Inventory {
         }
     }
 
-    /// The devices that a child is to read now. They count as being read.
+    /// The devices that a child is to read now. They count as being read. The others wait until one of them was.
     pub(super) fn due_to_be_read(&mut self) -> Vec<Candidate> {
+        let running = |seen: &&Seen| !matches!(seen.reading, Reading::Idle | Reading::Due);
+        let running = self.seen.values().filter(running).count();
         let mut due = Vec::new();
         for seen in self.seen.values_mut() {
             if let Some(running) = &mut seen.unfinished {
@@ -199,7 +214,7 @@ impl Inventory {
                 seen.unfinished = None;
                 seen.reading = Reading::Due;
             }
-            if seen.reading == Reading::Due {
+            if seen.reading == Reading::Due && running + due.len() < MOST_READ_AT_ONCE {
                 seen.reading = Reading::Running;
                 due.push(seen.candidate.clone());
             }

@@ -18,7 +18,7 @@ mod read;
 
 use std::time::Duration;
 
-use hotbay_core::discovery::queue::{Queue, Run, Work};
+use hotbay_core::discovery::queue::{DeviceKey, Queue, Run, Work};
 use hotbay_core::discovery::triage::Change;
 use hotbay_core::discovery::{Needs, Probes};
 use hotbay_core::pace::Monotonic;
@@ -214,7 +214,14 @@ impl Discovery {
             }
             Ok(Ended::Read(end)) => {
                 self.metrics.read(end.took);
-                self.inventory.read(*end);
+                if end.candidate.is_still_there() {
+                    self.inventory.read(*end);
+                } else if let Some(number) = self.inventory.read_in_vain(&end.candidate) {
+                    // Its event is on its way, or was lost.
+                    let device = DeviceKey { number, sequence: None };
+                    let run = Run { device, change: Change::Changed, needs: Needs::ALL };
+                    self.queue.push(run, now);
+                }
                 self.metrics.count().quarantined = self.inventory.quarantined();
             }
             // A job that panicked has said so; what it was to find is found by the next listing.
@@ -267,8 +274,9 @@ fn has_files(places: &[Place]) -> bool {
 
 fn list(selections: &Selections) -> Result<Listed, ScanError> {
     let mut listed = Listed::new();
-    for (bay, selection) in selections {
-        for candidate in scan::list(selection)? {
+    let lists = scan::list_each(selections.iter().map(|(_, selection)| selection))?;
+    for ((bay, _), candidates) in selections.iter().zip(lists) {
+        for candidate in candidates {
             listed.entry(candidate.path.clone()).or_insert((bay.clone(), candidate));
         }
     }
