@@ -49,6 +49,25 @@ fn a_filesystem_is_shown_from_its_making_to_its_end() {
     assert_eq!(rig.told_missing(), 0, "{:?}", rig.told());
 }
 
+/// As when many containers start and end.
+#[test]
+fn mounts_of_others_cost_no_look_at_a_drive() {
+    let rig = Rig::started(1);
+    let drive = &rig.loops[0];
+    let before = rig.numbers();
+    let at = |number| rig.file(&format!("other-{number}"));
+    let others: Vec<_> =
+        (0..100).map(|number| Mounted::new(&["-t", "tmpfs"], "none", at(number))).collect();
+    drop(others);
+    // This one is told after all that came before it.
+    drive.scribble();
+    wait_denied(&rig, drive, &["NotEmpty"]);
+    let after = rig.numbers();
+    let more = |series: &str| after.get(series) - before.get(series);
+    assert_eq!(more("hotbay_discovery_reports_total"), 1);
+    assert_eq!(more("hotbay_probe_seconds_count"), 1, "devices were read");
+}
+
 /// The kernel tells nobody of this flag.
 #[test]
 fn a_drive_that_is_set_read_only_is_found_so() {

@@ -5,6 +5,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 
+mod away;
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod contents;

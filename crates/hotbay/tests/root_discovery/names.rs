@@ -1,16 +1,12 @@
 //! Names of devices, which are nobody's: what is behind one can be another drive at any time, and a drive can have
-//! another name. Also an agent that comes back to what it knows.
+//! another name.
 
 use std::fs::File;
 
 use serde_json::Value;
 
-use crate::cluster::{eventually, signal};
-use crate::rig::{FIRST_BYTES, MIB, Rig};
-
-fn id(drive: &Value) -> String {
-    drive["metadata"]["name"].as_str().unwrap().to_owned()
-}
+use crate::cluster::eventually;
+use crate::rig::{FIRST_BYTES, MIB, Rig, id};
 
 #[test]
 fn another_file_behind_the_same_name_is_another_drive() {
@@ -82,38 +78,4 @@ fn what_comes_and_goes_at_once_leaves_no_trace() {
     drive.attach(&drive.file);
     let again = rig.wait(&drive.path, "there again", |status| status["present"] == true);
     assert_eq!((id(&again), rig.drives().len()), (id(&first), 2));
-}
-
-#[test]
-fn an_agent_that_starts_again_has_nothing_to_tell() {
-    let mut rig = Rig::started(3);
-    rig.cluster.expect(&["drive", "add", &rig.cluster.target(0), "--wait"], 0);
-    let sorted = |rig: &Rig| {
-        let mut drives = rig.drives();
-        drives.sort_by_key(id);
-        drives
-    };
-    for how in ["KILL", "TERM"] {
-        let before = sorted(&rig);
-        let commits = rig.registry_numbers().get("hotbay_store_commits_total");
-        let mut agent = rig.cluster.agent.take().unwrap();
-        signal(agent.pid(), how);
-        eventually("the agent ends", || agent.has_ended().then_some(()));
-        rig.start_agent(&[]);
-        rig.cluster.wait_state(0, "AttachedDevice");
-        assert_eq!(sorted(&rig), before, "after {how}");
-        let more = rig.registry_numbers().get("hotbay_store_commits_total") - commits;
-        println!("start after {how}: {more} commits, {} reports", rig.reports());
-        assert_eq!((more, rig.reports()), (0, 0), "after {how}");
-        // What changes while it is away is told when it registers, which takes no report.
-        let agent = rig.cluster.agent.take().unwrap();
-        agent.kill();
-        rig.loops[2].resize(FIRST_BYTES + MIB);
-        rig.start_agent(&[]);
-        rig.wait_size(&rig.loops[2], FIRST_BYTES + MIB);
-        assert_eq!(rig.reports(), 0, "after {how}");
-        rig.loops[2].resize(FIRST_BYTES);
-        rig.wait_size(&rig.loops[2], FIRST_BYTES);
-    }
-    assert_eq!(rig.told_missing(), 0, "{:?}", rig.told());
 }

@@ -302,6 +302,11 @@ impl Rig {
     }
 }
 
+/// By what name the registry knows a drive.
+pub(crate) fn id(drive: &Value) -> String {
+    drive["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
 /// Why a drive cannot be added.
 pub(crate) fn reasons(status: &Value) -> Vec<String> {
     let denied = status["denied"].as_array().unwrap().iter();
