@@ -26,12 +26,38 @@ const AT_BOOT: &[&str] = &[
     "loop",
 ];
 
-/// There for a case to load.
-const ON_REQUEST: &[&str] =
-    &["dm_mod", "dm_flakey", "dm_delay", "md_mod", "raid1", "scsi_debug", "xfs"];
+/// There for a case to load. Encryption needs the last three.
+const ON_REQUEST: &[&str] = &[
+    "dm_mod",
+    "dm_flakey",
+    "dm_delay",
+    "md_mod",
+    "raid1",
+    "scsi_debug",
+    "xfs",
+    "dm_crypt",
+    "xts",
+    "algif_skcipher",
+];
 
 /// Programs of this machine that the product or a case calls.
-const PROGRAMS: &[&str] = &["blkid", "losetup", "mkfs.ext4", "sfdisk"];
+const PROGRAMS: &[&str] = &["blkid", "losetup", "mkfs.ext4", "resizepart", "sfdisk", "wipefs"];
+
+/// Programs that only the guest runs, where Debian's packages have them.
+const PARTS: &[&str] =
+    &["bin/busybox", "bin/udevadm", "sbin/cryptsetup", "sbin/dmsetup", "sbin/lvm", "sbin/mdadm"];
+
+/// Where the libraries of those programs are.
+const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+
+/// What udev is to know of drives: who they are, and that a writer has closed them.
+const RULES: &[&str] =
+    &["lib/udev/rules.d/60-block.rules", "lib/udev/rules.d/60-persistent-storage.rules"];
+
+/// LVM finds devices and makes their nodes by itself, and keeps no copies of what it did.
+const LVM_CONF: &str = "devices { obtain_device_list_from_udev = 0 use_devicesfile = 0 }\n\
+                        activation { udev_sync = 0 udev_rules = 0 monitoring = 0 }\n\
+                        backup { backup = 0 archive = 0 }\n";
 
 const FOLDERS: &[&str] = &[
     "bin", "dev", "etc", "mnt", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "usr/bin",
@@ -54,14 +80,17 @@ pub(crate) fn write(to: &Path, parts: &Parts, binary: &Path) -> Result<(), Guest
     tree.text("init", INIT, 0o755)?;
     tree.text("etc/modules", &AT_BOOT.join("\n"), 0o644)?;
     tree.text("etc/machine-id", "6775657374206d616368696e65206964\n", 0o644)?;
-    tree.program("bin/busybox", &parts.program("bin/busybox"))?;
-    tree.program("usr/sbin/mdadm", &parts.program("sbin/mdadm"))?;
-    tree.program("usr/bin/hotbay", &stripped)?;
-    for name in PROGRAMS {
-        tree.program(&format!("usr/sbin/{name}"), &on_path(name)?)?;
+    tree.text("etc/lvm/lvm.conf", LVM_CONF, 0o644)?;
+    for name in PARTS {
+        tree.program(name, &parts.root().join(name), parts.root())?;
     }
-    for module in parts.modules(&[AT_BOOT, ON_REQUEST].concat())? {
-        tree.file(&module, &parts.root().join(&module))?;
+    tree.program("usr/bin/hotbay", &stripped, parts.root())?;
+    for name in PROGRAMS {
+        tree.program(&format!("usr/sbin/{name}"), &on_path(name)?, parts.root())?;
+    }
+    let modules = parts.modules(&[AT_BOOT, ON_REQUEST].concat())?;
+    for name in modules.iter().map(String::as_str).chain(RULES.iter().copied()) {
+        tree.file(name, &parts.root().join(name))?;
     }
     tree.finish()?;
     fs::remove_file(&stripped).map_err(GuestError::file("remove", stripped))
@@ -88,11 +117,13 @@ impl Tree {
         Ok(Self { path: path.to_owned(), file: io::BufWriter::new(file), names: BTreeSet::new() })
     }
 
-    /// A program and the libraries that the loader would give it.
-    fn program(&mut self, name: &str, from: &Path) -> Result<(), GuestError> {
+    /// A program and the libraries that the loader would give it, also from below `parts`.
+    fn program(&mut self, name: &str, from: &Path, parts: &Path) -> Result<(), GuestError> {
         self.file(name, from)?;
-        for library in libraries(from)? {
-            self.file(library.trim_start_matches('/'), Path::new(&library))?;
+        for library in libraries(from, parts)? {
+            let path = Path::new(&library);
+            let inside = path.strip_prefix(parts).or_else(|_| path.strip_prefix("/"));
+            self.file(&inside.unwrap_or(path).to_string_lossy(), path)?;
         }
         Ok(())
     }
@@ -164,8 +195,9 @@ fn fill(length: usize) -> usize {
 }
 
 /// The libraries of a program, as absolute paths; none for one that is static.
-fn libraries(program: &Path) -> Result<Vec<String>, GuestError> {
-    let output = Command::new("ldd").arg(program).output();
+fn libraries(program: &Path, parts: &Path) -> Result<Vec<String>, GuestError> {
+    let folders = LIBRARIES.map(|folder| parts.join(folder).display().to_string()).join(":");
+    let output = Command::new("ldd").arg(program).env("LD_LIBRARY_PATH", folders).output();
     let output = output.map_err(|source| GuestError::Start { program: "ldd", source })?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     if said.contains("not found") {

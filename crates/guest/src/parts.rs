@@ -39,10 +39,6 @@ impl Parts {
         self.folder.join(format!("boot/vmlinuz-{}", self.version))
     }
 
-    pub(crate) fn program(&self, path: &str) -> PathBuf {
-        self.folder.join(path)
-    }
-
     /// The files of the named modules and of those they need, relative to the root of either system.
     pub(crate) fn modules(&self, names: &[&str]) -> Result<Vec<String>, GuestError> {
         let mut files = BTreeSet::new();

@@ -32,6 +32,11 @@ pub(crate) fn virtio(name: &str, slot: u8) -> Drive {
     Drive::new(&name.to_lowercase(), Bus::Virtio { slot }, name, SIZE)
 }
 
+/// A drive that does not turn, on the SCSI controller: it takes no slot.
+pub(crate) fn scsi(name: &str) -> Drive {
+    Drive::new(&name.to_lowercase(), Bus::Scsi { wwn: None, rotation_rate: 1 }, name, SIZE)
+}
+
 impl Lab {
     pub(crate) fn boot(machine: &Arc<Machine>, drives: &[Drive]) -> Self {
         let guest = Guest::boot(machine, drives).unwrap();
@@ -133,6 +138,12 @@ impl Lab {
         self.guest.wait_until(what, |guest| is(guest).then_some(())).unwrap();
     }
 
+    /// Leaves nothing on a drive of the usual size.
+    pub(crate) fn zero(&mut self, path: &str) {
+        let count = SIZE / MIB as u64;
+        self.ok(&format!("dd if=/dev/zero of={path} bs=1M count={count} conv=fsync 2>/dev/null"));
+    }
+
     /// The first MiB of a drive, as it is outside the guest.
     pub(crate) fn first_mib(&self, drive: &Drive) -> Vec<u8> {
         let mut bytes = std::fs::read(self.machine.image(drive).unwrap()).unwrap();
@@ -147,7 +158,7 @@ pub(crate) fn with_serial(guest: &mut Guest, serial: &str) -> Vec<Value> {
 }
 
 /// What the registry holds.
-fn drives(guest: &mut Guest) -> Vec<Value> {
+pub(crate) fn drives(guest: &mut Guest) -> Vec<Value> {
     let output = guest.run("hotbay get drives -o json").unwrap();
     assert!(output.success(), "{output:?}");
     let list: Value = serde_json::from_str(&output.stdout).unwrap();
@@ -178,6 +189,10 @@ pub(crate) fn open_paths(guest: &mut Guest, pid: Option<u32>) -> Vec<String> {
 /// gone counts for nothing: the kernel tells its path as deleted.
 pub(crate) fn descriptors(guest: &mut Guest, path: &str, pid: Option<u32>) -> usize {
     open_paths(guest, pid).iter().filter(|open| *open == path).count()
+}
+
+pub(crate) fn in_operation(drive: &Value) -> bool {
+    drive["status"]["state"] == "AttachedDevice"
 }
 
 pub(crate) fn path(drive: &Value) -> String {

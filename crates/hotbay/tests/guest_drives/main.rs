@@ -6,11 +6,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 
+mod contents;
 mod denied;
+mod follow;
+mod hang;
 mod lab;
+mod many;
 mod operation;
 mod plug;
 mod power;
+mod sizes;
+mod stack;
+mod udev;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -41,6 +48,16 @@ const CASES: &[cases::Case<Lab>] = &[
         "two drives with one serial number",
         denied::two_drives_with_one_serial_number_are_not_confused,
     ),
+    ("a resized drive", sizes::a_resized_drive_is_published_once),
+    ("a drive shrinks in operation", sizes::a_drive_that_shrinks_in_operation_says_so),
+    ("partitions", contents::partitions_are_told_with_their_sizes),
+    ("a filesystem is mounted", contents::a_filesystem_is_mounted_and_unmounted),
+    ("a mapped drive is held", stack::a_mapped_drive_is_held),
+    ("volumes of LVM", stack::volumes_of_lvm_come_grow_and_go),
+    ("an encrypted drive", stack::an_encrypted_drive_is_opened_and_closed),
+    ("a drive that hangs", hang::a_drive_that_hangs_delays_nobody),
+    ("many drives at once", many::many_drives_come_and_go_at_once),
+    ("the names of udev", udev::the_names_of_udev_are_shown),
     ("a power cut", power::drives_come_back_after_a_power_cut_under_other_names),
 ];
 

@@ -1,12 +1,6 @@
 //! Drives come and go while everything runs.
 
-use serde_json::Value;
-
-use crate::lab::{Lab, descriptors, generation, id, nvme, open_paths, path};
-
-fn in_operation(drive: &Value) -> bool {
-    drive["status"]["state"] == "AttachedDevice"
-}
+use crate::lab::{Lab, descriptors, generation, id, in_operation, nvme, open_paths, path};
 
 pub(crate) fn a_hot_added_drive_is_found_and_can_be_added(lab: &mut Lab) {
     let drive = nvme("HOT-ADD", 3);
