@@ -22,7 +22,10 @@ use super::read::{ReadEnd, is_alone};
 
 /// So many devices are read at a time. Each has a time to answer in, which many children at once would take from each
 /// other; one that hangs gives its place back when its time is over.
-const MOST_READ_AT_ONCE: usize = 16;
+const MOST_READ_AT_ONCE: usize = 8;
+
+/// The mappings among the drives are those that join the paths to one.
+const MAPPINGS: &str = "/dev/dm-";
 
 /// What the agent knows and discovery must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub(super) enum Outcome {
     ToBeRead,
     /// Another device than before, or one with other parts.
     Other,
+    /// The device that stands for all paths to a drive is another now: each of them is a drive now, or no longer.
+    OtherPaths,
     /// It is not one that is looked for.
     NoDrive,
 }
@@ -140,11 +145,15 @@ impl Inventory {
                 if let Some(path) = known.filter(|path| *path != candidate.path) {
                     self.forget(&path);
                 }
-                self.update(bay, candidate, run.needs)
+                let before = self.seen.get(&candidate.path).map(|seen| &seen.candidate);
+                let other_paths =
+                    candidate.path.starts_with(MAPPINGS) && before != Some(&candidate);
+                let outcome = self.update(bay, candidate, run.needs);
+                if other_paths { Outcome::OtherPaths } else { outcome }
             }
             (None, Some(path)) => {
                 self.forget(&path);
-                Outcome::Other
+                if path.starts_with(MAPPINGS) { Outcome::OtherPaths } else { Outcome::Other }
             }
             (None, None) => Outcome::NoDrive,
         }
@@ -203,8 +212,7 @@ impl Inventory {
 
     /// The devices that a child is to read now. They count as being read. The others wait until one of them was.
     pub(super) fn due_to_be_read(&mut self) -> Vec<Candidate> {
-        let running = |seen: &&Seen| !matches!(seen.reading, Reading::Idle | Reading::Due);
-        let running = self.seen.values().filter(running).count();
+        let running = self.seen.values().filter(|seen| seen.is_being_read()).count();
         let mut due = Vec::new();
         for seen in self.seen.values_mut() {
             if let Some(running) = &mut seen.unfinished {
@@ -336,6 +344,13 @@ impl Seen {
     /// Whether it is that very device, whatever has become of it.
     fn is(&self, other: &Candidate) -> bool {
         (self.candidate.id, self.candidate.sequence) == (other.id, other.sequence)
+    }
+
+    fn is_being_read(&self) -> bool {
+        match self.reading {
+            Reading::Idle | Reading::Due => false,
+            Reading::Running | Reading::RunningThenAgain => true,
+        }
     }
 
     fn read_again(&mut self) {

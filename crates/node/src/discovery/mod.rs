@@ -234,6 +234,10 @@ impl Discovery {
             Outcome::Same => {}
             Outcome::ToBeRead => self.metrics.probed(run, Probes::INSIDE.without(run.needs.now)),
             Outcome::Other => self.news.known(&self.inventory),
+            Outcome::OtherPaths => {
+                self.news.known(&self.inventory);
+                self.queue.lost(self.clock.now());
+            }
             // A mapping, a RAID or a loop device: it matters to the drives that it stands on.
             Outcome::NoDrive => {
                 let now = self.clock.now();
