@@ -108,7 +108,10 @@ fn a_partition_table_is_shown_with_its_partitions() {
     let seen = wait_denied(&rig, drive, &["Partitioned"]);
     assert_eq!(seen["status"]["contents"], "gpt");
     let wait_parts = |expected: &[(u64, u64)]| {
-        let part = |(number, mib): &(u64, u64)| json!({ "name": format!("{}p{number}", drive.name()), "sizeBytes": mib << 20 });
+        let part = |(number, mib): &(u64, u64)| {
+            let name = format!("{}p{number}", drive.name());
+            json!({ "name": name, "sizeBytes": mib << 20 })
+        };
         let expected = match expected {
             [] => Value::Null,
             parts => parts.iter().map(part).collect(),
