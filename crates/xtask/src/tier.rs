@@ -187,7 +187,13 @@ fn missing_for_root() -> Vec<String> {
     if !Path::new("/dev/loop-control").exists() {
         missing.push("/dev/loop-control (loop devices)".to_owned());
     }
-    for (program, package) in [("blkid", "util-linux"), ("ip", "iproute2")] {
+    let needed = [
+        ("blkid", "util-linux"),
+        ("ip", "iproute2"),
+        ("mkfs.ext4", "e2fsprogs"),
+        ("sfdisk", "fdisk"),
+    ];
+    for (program, package) in needed {
         if !on_path(program) {
             missing.push(format!("the program {program} (package {package})"));
         }

@@ -1,11 +1,15 @@
 //! Storms: a hundred thousand events that mean nothing, on some drives, while another one really changes. With room
 //! for all of them, and with so little that most are lost.
 
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::rig::{FIRST_BYTES, MIB, Rig, reasons};
+use crate::cluster::eventually;
+use crate::rig::{FIRST_BYTES, MIB, Rig, id, reasons};
 
 /// Events of a storm, all drives of it together.
 const EVENTS: usize = 100_000;
@@ -87,4 +91,53 @@ fn events_that_are_lost_hide_no_resize_and_make_no_drive_go() {
     assert!(seen.overflows > 0);
     assert_eq!(seen.reports, seen.resizes + STORMED as u64);
     assert_eq!(rig.told_missing(), 0, "{:?}", rig.told());
+}
+
+/// Of the same size, and as empty: nothing but the lost event and a look at the whole machine tells of it.
+#[test]
+fn another_drive_under_the_same_name_is_found_though_its_event_is_lost() {
+    let mut rig = Rig::new(STORMED + 1);
+    rig.start(&["--receive-buffer", "2048"]);
+    let (stormed, drive) = (&rig.loops[..STORMED], &rig.loops[STORMED]);
+    let other = rig.file("other.img");
+    File::create_new(&other).unwrap().set_len(FIRST_BYTES).unwrap();
+    let first = id(&rig.at(&drive.path).unwrap());
+    let over = AtomicBool::new(false);
+    let seen: BTreeSet<String> = thread::scope(|scope| {
+        for drive in stormed {
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    drive.says_changed(100);
+                }
+            });
+        }
+        // Also when this fails the storm has to end.
+        let _over = Finally(&over);
+        let mut before = first.clone();
+        let files = [&other, &drive.file, &other, &drive.file];
+        let swap = |file: &&PathBuf| {
+            drive.detach();
+            drive.attach(file);
+            let now = eventually("another drive is there", || {
+                let now = rig.at(&drive.path).filter(|now| now["status"]["present"] == true)?;
+                Some(id(&now)).filter(|now| *now != before)
+            });
+            before.clone_from(&now);
+            now
+        };
+        files.iter().map(swap).collect()
+    });
+    let overflows = "hotbay_discovery_events_dropped_total{why=\"overflow\"}";
+    assert!(rig.numbers().get(overflows) > 0);
+    assert!(seen.contains(&first), "{first} is not among {seen:?}");
+    assert_eq!((seen.len(), rig.drives().len()), (2, STORMED + 2), "{:?}", rig.drives());
+}
+
+/// Says that something is over, however it ends.
+struct Finally<'a>(&'a AtomicBool);
+
+impl Drop for Finally<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
