@@ -47,14 +47,15 @@ impl Candidate {
         before != (self.size_bytes, self.read_only)
     }
 
-    /// Whether the kernel has this very device under its name, and not another one or none. What was read of it up to
-    /// now was read of it, then.
+    /// Whether the kernel has this very device under its name, and not another one or none, and no medium has come or
+    /// gone. What was read of it up to now was read of it, then.
     pub fn is_still_there(&self) -> bool {
         let KernelId::Block(number) = self.id else { return true };
         let Some(name) = self.path.strip_prefix("/dev/") else { return true };
         let disk = Sysfs::of_machine().disk(&name.replace('/', "!"));
-        let has_medium = self.kind != DeviceKind::Loop || disk.backing().is_some();
-        (disk.number(), disk.sequence()) == (Some(number), self.sequence) && has_medium
+        let is_backed = self.kind != DeviceKind::Loop || disk.backing().is_some();
+        let same_device = (disk.number(), disk.sequence()) == (Some(number), self.sequence);
+        same_device && is_backed && (disk.size_bytes() == 0) == (self.size_bytes == 0)
     }
 
     /// Looks up where it is mounted and what of it is swapped to, and says whether that is different.
