@@ -26,7 +26,7 @@ const AT_BOOT: &[&str] = &[
     "loop",
 ];
 
-/// There for a case to load. Encryption needs the last three.
+/// There for a case to load. Encryption needs the last four.
 const ON_REQUEST: &[&str] = &[
     "dm_mod",
     "dm_flakey",
@@ -36,6 +36,7 @@ const ON_REQUEST: &[&str] = &[
     "scsi_debug",
     "xfs",
     "dm_crypt",
+    "ecb",
     "xts",
     "algif_skcipher",
 ];

@@ -73,12 +73,12 @@ pub(crate) fn an_encrypted_drive_is_opened_and_closed(lab: &mut Lab) {
     let drive = scsi("LUKS");
     lab.guest.plug(&drive).unwrap();
     let path = path(&lab.until_present("LUKS"));
-    lab.ok("for module in dm_crypt xts algif_skcipher; do modprobe $module; done; mkdir -p /run/cryptsetup");
+    lab.ok("for module in dm_crypt ecb xts algif_skcipher; do modprobe $module; done; mkdir -p /run/cryptsetup");
     let format =
         "cryptsetup luksFormat -q --type luks2 --pbkdf pbkdf2 --pbkdf-force-iterations 1000";
     lab.ok(&format!("echo secret | {format} {path} -"));
     lab.until("LUKS", "encrypted", member_of("LUKS", &[]));
-    lab.ok(&format!("echo secret | cryptsetup open {path} vault -"));
+    lab.ok(&format!("echo secret | cryptsetup open --key-file=- {path} vault"));
     lab.until("LUKS", "opened", member_of("LUKS", &["vault"]));
     let refused = lab.run("hotbay drive add LUKS --wait");
     assert_eq!(refused.code, 5, "{refused:?}");

@@ -24,5 +24,7 @@ pub(crate) fn the_names_of_udev_are_shown(lab: &mut Lab) {
     lab.guest.unplug(&drive).unwrap();
     lab.until_missing("UDEV");
     // Those who make mappings wait for a udev that is there to tell them that it is done.
-    lab.ok("udevadm control --exit && rm -r /run/udev");
+    lab.ok("udevadm control --exit");
+    lab.wait_until("udev has ended", |guest| guest.run("! pidof systemd-udevd").unwrap().success());
+    lab.ok("rm -rf /run/udev");
 }

@@ -387,3 +387,7 @@ fn number_of(candidate: &Candidate) -> Option<DeviceNumber> {
         KernelId::File { .. } => None,
     }
 }
+
+#[cfg(test)]
+#[path = "inventory_tests.rs"]
+mod tests;

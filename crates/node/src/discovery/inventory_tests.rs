@@ -1,0 +1,79 @@
+//! Which devices are read and when, and what a look at one means for others.
+
+use hotbay_core::device::{DeviceKind, Media, Transport};
+use hotbay_host::worker::LookError;
+
+use super::*;
+
+fn device(name: &str, minor: u32) -> Candidate {
+    Candidate {
+        id: KernelId::Block(DeviceNumber { major: 8, minor }),
+        sequence: Some(1),
+        kind: DeviceKind::Block,
+        path: format!("/dev/{name}"),
+        size_bytes: 1 << 30,
+        block_bytes: 512,
+        media: Media::Hdd,
+        evidence: Evidence { serial: Some(name.to_owned()), ..Evidence::default() },
+        bay: None,
+        enclosure: None,
+        vendor: None,
+        firmware: None,
+        transport: Transport::Sas,
+        physical_block_bytes: 512,
+        read_only: false,
+        removable: false,
+        zoned: false,
+        links: vec![],
+        holders: vec![],
+        partitions: vec![],
+        stack: vec![],
+        mounts: vec![],
+        swaps: vec![],
+        loops: vec![],
+    }
+}
+
+fn read_of(candidate: Candidate) -> ReadEnd {
+    let inside = Inside::Seen(Err(LookError::Unreadable { error: "made up".into() }));
+    ReadEnd { candidate, inside, unfinished: None, took: std::time::Duration::ZERO }
+}
+
+#[test]
+fn of_many_devices_a_few_are_read_at_once_and_all_in_the_end() {
+    let mut inventory = Inventory::default();
+    let devices = (0..20).map(|n| device(&format!("sd{n}"), n));
+    inventory.listed(devices.map(|device| (device.path.clone(), (None, device))).collect());
+    let mut due = inventory.due_to_be_read();
+    assert_eq!(due.len(), MAX_READS);
+    assert!(inventory.due_to_be_read().is_empty(), "these are being read");
+    let mut read = BTreeSet::new();
+    while let Some(candidate) = due.pop() {
+        assert!(read.insert(candidate.path.clone()), "{} is read twice", candidate.path);
+        inventory.read(read_of(candidate));
+        due.extend(inventory.due_to_be_read());
+        assert!(due.len() <= MAX_READS);
+    }
+    assert_eq!(read.len(), 20);
+}
+
+#[test]
+fn a_mapping_that_joins_paths_concerns_other_drives_whenever_it_is_another() {
+    let mut inventory = Inventory::default();
+    let mut mapping = device("dm-0", 1);
+    let number = DeviceNumber { major: 8, minor: 1 };
+    let run = Run {
+        device: DeviceKey { number, sequence: None },
+        change: Change::Changed,
+        needs: Needs::ALL,
+    };
+    let mut probed = |candidate: Option<&Candidate>| {
+        inventory.probed(run, candidate.map(|candidate| (None, candidate.clone())))
+    };
+    assert_eq!(probed(Some(&mapping)), Outcome::OtherPaths, "it came, without a table yet");
+    assert_eq!(probed(Some(&mapping)), Outcome::Same);
+    mapping.evidence.serial = Some("of its paths".into());
+    assert_eq!(probed(Some(&mapping)), Outcome::OtherPaths, "it has its paths");
+    assert_eq!(probed(None), Outcome::OtherPaths, "it went");
+    assert_eq!(probed(Some(&device("sda", 1))), Outcome::Other, "a drive of its own");
+}
