@@ -1,9 +1,18 @@
 //! Which devices are read and when, and what a look at one means for others.
 
-use hotbay_core::device::{DeviceKind, Media, Transport};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hotbay_core::device::{DeviceKind, DeviceNumber, Media, Transport};
+use hotbay_core::discovery::Needs;
+use hotbay_core::discovery::queue::{DeviceKey, Run};
+use hotbay_core::discovery::triage::Change;
+use hotbay_core::evidence::Evidence;
+use hotbay_host::KernelId;
+use hotbay_host::scan::{Candidate, Inside};
 use hotbay_host::worker::LookError;
 
-use super::*;
+use super::{Inventory, MAX_READS, Outcome, ReadEnd};
 
 fn device(name: &str, minor: u32) -> Candidate {
     Candidate {
@@ -36,7 +45,7 @@ fn device(name: &str, minor: u32) -> Candidate {
 
 fn read_of(candidate: Candidate) -> ReadEnd {
     let inside = Inside::Seen(Err(LookError::Unreadable { error: "made up".into() }));
-    ReadEnd { candidate, inside, unfinished: None, took: std::time::Duration::ZERO }
+    ReadEnd { candidate, inside, unfinished: None, took: Duration::ZERO }
 }
 
 #[test]
