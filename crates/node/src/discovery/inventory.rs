@@ -24,7 +24,7 @@ use super::read::{ReadEnd, is_alone};
 /// other; one that hangs gives its place back when its time is over.
 const MOST_READ_AT_ONCE: usize = 8;
 
-/// The mappings among the drives are those that join the paths to one.
+/// The mappings among the drives are those that join the paths to one, unless a person has named another.
 const MAPPINGS: &str = "/dev/dm-";
 
 /// What the agent knows and discovery must know.
