@@ -267,6 +267,11 @@ impl Inventory {
         self.seen.values().filter(|seen| seen.unfinished.is_some()).count()
     }
 
+    /// Which devices are known.
+    pub(super) fn keys(&self) -> impl Iterator<Item = DeviceKey> {
+        self.paths.keys().map(|number| self.key(*number))
+    }
+
     /// The devices that are known, for whoever watches them.
     pub(super) fn candidates(&self) -> impl Iterator<Item = &Candidate> {
         self.seen.values().map(|seen| &seen.candidate)

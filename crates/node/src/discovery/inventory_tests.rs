@@ -12,7 +12,7 @@ use hotbay_host::KernelId;
 use hotbay_host::scan::{Candidate, Inside};
 use hotbay_host::worker::LookError;
 
-use super::{Inventory, MAX_READS, Outcome, ReadEnd};
+use super::{Inventory, MOST_READ_AT_ONCE, Outcome, ReadEnd};
 
 fn device(name: &str, minor: u32) -> Candidate {
     Candidate {
@@ -54,14 +54,14 @@ fn of_many_devices_a_few_are_read_at_once_and_all_in_the_end() {
     let devices = (0..20).map(|n| device(&format!("sd{n}"), n));
     inventory.listed(devices.map(|device| (device.path.clone(), (None, device))).collect());
     let mut due = inventory.due_to_be_read();
-    assert_eq!(due.len(), MAX_READS);
+    assert_eq!(due.len(), MOST_READ_AT_ONCE);
     assert!(inventory.due_to_be_read().is_empty(), "these are being read");
     let mut read = BTreeSet::new();
     while let Some(candidate) = due.pop() {
         assert!(read.insert(candidate.path.clone()), "{} is read twice", candidate.path);
         inventory.read(read_of(candidate));
         due.extend(inventory.due_to_be_read());
-        assert!(due.len() <= MAX_READS);
+        assert!(due.len() <= MOST_READ_AT_ONCE);
     }
     assert_eq!(read.len(), 20);
 }

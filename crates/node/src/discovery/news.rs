@@ -45,8 +45,11 @@ pub(super) struct News {
     sweep: Interval,
     sweeps_to_listing: u32,
     sweeps_per_listing: u32,
-    /// The names of the devices that are known.
+    /// The names of the devices that are known, and which devices these are.
     known: BTreeSet<String>,
+    keys: BTreeSet<DeviceKey>,
+    /// The poll does not know them yet.
+    stale: bool,
     found: Vec<Run>,
     metrics: Metrics,
 }
@@ -75,6 +78,8 @@ impl News {
             sweeps_to_listing: sweeps_per_listing,
             sweeps_per_listing,
             known: BTreeSet::new(),
+            keys: BTreeSet::new(),
+            stale: false,
             found: Vec::new(),
             metrics,
         }
@@ -117,14 +122,13 @@ impl News {
         counts.events = self.source.as_ref().map_or(counts.events, Source::counters);
     }
 
-    /// The devices that are known are others now: watches these.
+    /// The devices that are known are others now: watches for their writers from here on, and polls them from the next
+    /// sweep on. With many devices that come one after the other, a poll for each would read all of them each time.
     pub(super) fn known(&mut self, inventory: &Inventory) {
         let name = |path: &str| path.strip_prefix("/dev/").map(|name| name.replace('/', "!"));
         self.known = inventory.candidates().filter_map(|candidate| name(&candidate.path)).collect();
-        self.found.clear();
-        self.relist();
-        // What was found is what the inventory has just learned.
-        self.found.clear();
+        self.keys = inventory.keys().collect();
+        self.stale = true;
         let Some(closes) = &mut self.closes else { return };
         let nodes = inventory.candidates().flat_map(|candidate| {
             let number = match candidate.id {
@@ -158,6 +162,12 @@ impl News {
             self.source = None;
         }
         self.found.clear();
+        if std::mem::take(&mut self.stale) {
+            self.relist();
+            // What the inventory has learned already is no news.
+            let keys = &self.keys;
+            self.found.retain(|run| run.change != Change::Came || !keys.contains(&run.device));
+        }
         self.poll.sweep(&mut self.found);
         let check = count.map(|count| self.sequence.check(count));
         let deaf = self.source.is_none();
