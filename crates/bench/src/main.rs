@@ -1,10 +1,12 @@
-//! Measures what Hotbay costs and prints a table for `docs/BENCHMARKS.md`. Run as `cargo xtask bench registry`.
+//! Measures what Hotbay costs and prints a table for `docs/BENCHMARKS.md`. Run as `cargo xtask bench registry` and
+//! `cargo xtask bench discovery`.
 //!
 //! Every figure is a median of interleaved runs, or a ratio of two things measured in one run: wall times alone say
 //! little on a machine that does other things too.
 
 mod cluster;
 mod connections;
+mod discovery;
 mod disk;
 mod durable;
 mod instructions;
@@ -21,11 +23,16 @@ fn main() -> anyhow::Result<ExitCode> {
         ["registry", "place"] => registry::in_memory(false)?,
         ["registry", "durable"] => durable::run(false)?,
         ["registry", "connections"] => connections::run()?,
+        ["discovery"] => discovery::run()?,
+        ["discovery", "listing"] => discovery::listing()?,
+        ["discovery", "rest"] => discovery::rest()?,
         // The memory of a registry is measured in a process of its own.
         ["registry-memory"] => registry::print_memory()?,
         [instructions::COUNTED, ..] => instructions::run_counted(&arguments[1..])?,
         _ => {
-            eprintln!("usage: hotbay-bench registry [place|durable|connections]");
+            eprintln!(
+                "usage: hotbay-bench registry [place|durable|connections] | discovery [listing|rest]"
+            );
             return Ok(ExitCode::from(2));
         }
     }

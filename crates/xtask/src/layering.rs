@@ -36,7 +36,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         package: "hotbay-control",
-        may_use: &["hotbay-api", "hotbay-core", "hotbay-registry"],
+        may_use: &["hotbay-api", "hotbay-core", "hotbay-host", "hotbay-registry"],
         never: &["k8s-openapi", "kube"],
     },
     Layer {
@@ -63,7 +63,7 @@ const LAYERS: &[Layer] = &[
     Layer { package: "hotbay-sim", may_use: &["hotbay-core"], never: &[] },
     Layer {
         package: "hotbay-bench",
-        may_use: &["hotbay-api", "hotbay-core", "hotbay-registry"],
+        may_use: &["hotbay-api", "hotbay-core", "hotbay-host", "hotbay-registry"],
         never: &[],
     },
     Layer {

@@ -135,6 +135,12 @@ pub fn list(selection: &Selection) -> Result<Vec<Candidate>, ScanError> {
     list_of(&Machine::read(Sysfs::of_machine())?, selection)
 }
 
+/// [`list`] of all drives that a tree of files shows, made as sysfs is. For measurements.
+#[doc(hidden)]
+pub fn list_below(root: &Path) -> Result<Vec<Candidate>, ScanError> {
+    list_of(&Machine::read(Sysfs::at(root))?, &Selection::All)
+}
+
 /// [`list`] for many selections, in their order. What all devices need is read once.
 pub fn list_each<'a>(
     selections: impl IntoIterator<Item = &'a Selection>,
