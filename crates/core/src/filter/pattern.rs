@@ -1,5 +1,5 @@
-//! Patterns for texts in rules and selectors: `*`, `?` and `[...]`, over the whole text. Unlike in a shell a `*` also
-//! goes over `/` and over a leading dot: what is matched is a name, not a folder.
+//! Patterns for texts in rules and selectors, and for the parts of paths: `*`, `?` and `[...]`, over the whole text.
+//! Unlike in a shell a `*` also goes over `/` and over a leading dot: what is matched is a name, not a folder.
 
 use std::fmt;
 use std::str::FromStr;
@@ -57,6 +57,16 @@ impl fmt::Display for Pattern {
 }
 
 impl Pattern {
+    /// The pattern as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The one text that fits, if there is nothing to choose from.
+    pub fn literal(&self) -> Option<&str> {
+        self.tokens.iter().all(|token| matches!(token, Token::One(_))).then_some(&self.text)
+    }
+
     /// Whether the pattern fits the whole text.
     pub fn fits(&self, text: &str) -> bool {
         self.fits_by(text, |c| c)

@@ -3,7 +3,7 @@
 use hotbay_core::evidence::Evidence;
 
 use super::blkid::{self, Signatures};
-use super::glob::{self, Pattern, PatternError};
+use super::glob::{Pattern, PatternError};
 use super::mountinfo::Mounts;
 use super::sysfs;
 use super::udev::Record;
@@ -29,8 +29,7 @@ pub fn check_pattern(text: &str) -> Result<(), PatternError> {
 
 /// Whether a name fits one component of a pattern; nothing if that is none.
 pub fn name_fits(component: &str, name: &str) -> Option<bool> {
-    let tokens = glob::tokens(component)?;
-    Some(glob::fits(&tokens, &name.chars().collect::<Vec<_>>()))
+    Some(component.parse::<hotbay_core::filter::Pattern>().ok()?.fits(name))
 }
 
 /// What a drive is known by, if its files in sysfs have these contents.

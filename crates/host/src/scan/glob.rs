@@ -1,11 +1,12 @@
 //! Patterns that name devices and files in the configuration: `/dev/sd*`, `/srv/drives/[a-d]?.img`.
 //!
-//! Small on purpose: `*`, `?` and `[...]` within one component of a path. A leading dot must be matched by a dot,
-//! as in a shell.
+//! Each component of a path is a pattern as the filters have them; here a leading dot must be matched by a dot, as in a
+//! shell.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hotbay_core::filter::{NotAPattern, Pattern as Component};
 use thiserror::Error;
 
 /// Most paths that one pattern may name.
@@ -18,6 +19,8 @@ pub enum PatternError {
     NotAbsolute { pattern: String },
     #[error("{pattern:?} has a `[` that is not closed")]
     OpenBracket { pattern: String },
+    #[error("{pattern:?} has a name that is longer than any file's")]
+    TooLong { pattern: String },
     #[error("{pattern:?} names more than {MAX_MATCHES} paths")]
     TooMany { pattern: String },
     #[error("cannot list {}", directory.display())]
@@ -32,15 +35,7 @@ pub enum PatternError {
 #[derive(Debug)]
 pub(crate) struct Pattern {
     text: String,
-    components: Vec<Vec<Token>>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token {
-    One(char),
-    AnyOne,
-    AnyRun,
-    Set { not: bool, ranges: Vec<(char, char)> },
+    components: Vec<Component>,
 }
 
 impl Pattern {
@@ -52,10 +47,14 @@ impl Pattern {
             if component == ".." {
                 return Err(wrong());
             }
-            components.push(
-                tokens(component)
-                    .ok_or_else(|| PatternError::OpenBracket { pattern: text.to_owned() })?,
-            );
+            components.push(component.parse().map_err(|error| {
+                let pattern = text.to_owned();
+                match error {
+                    NotAPattern::OpenBracket { .. } => PatternError::OpenBracket { pattern },
+                    NotAPattern::TooLong => PatternError::TooLong { pattern },
+                    NotAPattern::Empty => PatternError::NotAbsolute { pattern },
+                }
+            })?);
         }
         if components.is_empty() {
             return Err(wrong());
@@ -70,7 +69,7 @@ impl Pattern {
         for component in &self.components {
             let mut next = Vec::new();
             for directory in &found {
-                match plain(component) {
+                match component.literal() {
                     Some(name) => next.push(directory.join(name)),
                     None => list(directory, component, &mut next)?,
                 }
@@ -89,20 +88,16 @@ impl Pattern {
     pub(crate) fn fits(&self, path: &str) -> bool {
         let Some(relative) = path.strip_prefix('/') else { return false };
         let names: Vec<&str> = relative.split('/').collect();
-        let fits_name = |(component, name): (&Vec<Token>, &&str)| {
-            let chars: Vec<char> = name.chars().collect();
-            !is_hidden(component, &chars) && fits(component, &chars)
-        };
+        let fits_name = |(component, name): (&Component, &&str)| fits(component, name);
         names.len() == self.components.len() && self.components.iter().zip(&names).all(fits_name)
     }
 }
 
-/// The name, if a component has nothing to choose from.
-fn plain(component: &[Token]) -> Option<String> {
-    component.iter().map(|token| if let Token::One(c) = token { Some(*c) } else { None }).collect()
-}
-
-fn list(directory: &Path, component: &[Token], out: &mut Vec<PathBuf>) -> Result<(), PatternError> {
+fn list(
+    directory: &Path,
+    component: &Component,
+    out: &mut Vec<PathBuf>,
+) -> Result<(), PatternError> {
     let failed = |source| PatternError::Directory { directory: directory.to_owned(), source };
     let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
@@ -113,8 +108,7 @@ fn list(directory: &Path, component: &[Token], out: &mut Vec<PathBuf>) -> Result
         let name = entry.map_err(failed)?.file_name();
         // A name that is not text cannot be written in a pattern either.
         let Some(name) = name.to_str() else { continue };
-        let chars: Vec<char> = name.chars().collect();
-        if !is_hidden(component, &chars) && fits(component, &chars) {
+        if fits(component, name) {
             out.push(directory.join(name));
             if out.len() > MAX_MATCHES {
                 return Ok(());
@@ -124,83 +118,13 @@ fn list(directory: &Path, component: &[Token], out: &mut Vec<PathBuf>) -> Result
     Ok(())
 }
 
-fn is_hidden(component: &[Token], name: &[char]) -> bool {
-    name.first() == Some(&'.') && component.first() != Some(&Token::One('.'))
+fn fits(component: &Component, name: &str) -> bool {
+    let hidden = name.starts_with('.') && !component.as_str().starts_with('.');
+    !hidden && component.fits(name)
 }
 
 fn absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
-}
-
-pub(super) fn tokens(component: &str) -> Option<Vec<Token>> {
-    let chars: Vec<char> = component.chars().collect();
-    let mut tokens = Vec::new();
-    let mut at = 0;
-    while let Some(&c) = chars.get(at) {
-        at += 1;
-        match c {
-            '*' if tokens.last() == Some(&Token::AnyRun) => {}
-            '*' => tokens.push(Token::AnyRun),
-            '?' => tokens.push(Token::AnyOne),
-            '[' => {
-                let (set, used) = set(&chars[at..])?;
-                tokens.push(set);
-                at += used;
-            }
-            other => tokens.push(Token::One(other)),
-        }
-    }
-    Some(tokens)
-}
-
-/// Reads what follows a `[`; a `]` that comes first is meant itself.
-fn set(chars: &[char]) -> Option<(Token, usize)> {
-    let not = matches!(chars.first(), Some('!' | '^'));
-    let start = usize::from(not);
-    let mut ranges = Vec::new();
-    let mut at = start;
-    loop {
-        match chars.get(at..)? {
-            [']', ..] if at > start => return Some((Token::Set { not, ranges }, at + 1)),
-            [low, '-', high, ..] if *high != ']' => {
-                ranges.push((*low, *high));
-                at += 3;
-            }
-            [one, ..] => {
-                ranges.push((*one, *one));
-                at += 1;
-            }
-            [] => return None,
-        }
-    }
-}
-
-/// Matches with one point to come back to, so that the time is at most pattern times name.
-pub(super) fn fits(pattern: &[Token], name: &[char]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut retry = None;
-    while n < name.len() {
-        let fits_here = pattern.get(p).is_some_and(|token| match token {
-            Token::One(c) => *c == name[n],
-            Token::AnyOne => true,
-            Token::AnyRun => false,
-            Token::Set { not, ranges } => {
-                ranges.iter().any(|(low, high)| (*low..=*high).contains(&name[n])) != *not
-            }
-        });
-        if fits_here {
-            (p, n) = (p + 1, n + 1);
-        } else if pattern.get(p) == Some(&Token::AnyRun) {
-            retry = Some((p, n));
-            p += 1;
-        } else if let Some((run, from)) = retry {
-            retry = Some((run, from + 1));
-            (p, n) = (run + 1, from + 1);
-        } else {
-            return false;
-        }
-    }
-    pattern[p..].iter().all(|token| *token == Token::AnyRun)
 }
 
 #[cfg(test)]
@@ -208,7 +132,7 @@ mod tests {
     use super::*;
 
     fn matched(pattern: &str, name: &str) -> bool {
-        fits(&tokens(pattern).unwrap(), &name.chars().collect::<Vec<_>>())
+        pattern.parse::<Component>().is_ok_and(|pattern| fits(&pattern, name))
     }
 
     #[test]

@@ -21,23 +21,6 @@ pub struct Observation {
     pub unfinished: Option<Running>,
 }
 
-/// Which drive a device is, asked without opening it; `None` if that cannot be told within `limit`.
-pub async fn identify(
-    workers: &Workers,
-    candidate: &Candidate,
-    limit: Duration,
-) -> Option<Evidence> {
-    let request = Request::Identify { path: candidate.path.clone() };
-    let running = workers.start(request, vec![]).ok()?;
-    match tokio::time::timeout(limit, running).await {
-        Ok(Ok(done)) => match done.response {
-            Response::Identified(Ok(evidence)) => Some(evidence),
-            _ => None,
-        },
-        Ok(Err(_)) | Err(_) => None,
-    }
-}
-
 /// A device that is not to be opened: what can be told from outside.
 pub fn unlooked(candidate: &Candidate, evidence: Evidence) -> Observed {
     Observed {
