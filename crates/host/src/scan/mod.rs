@@ -31,7 +31,7 @@ use sysfs::Sysfs;
 pub use again::{MountedNow, below, name_of};
 pub use blkid::Signatures;
 pub use glob::PatternError;
-pub use observe::{Inside, Observation, compose, look, observe, unlooked};
+pub use observe::{Inside, Observation, compose, look, looked_in, observe, unlooked};
 pub(crate) use observe::{denied_by_contents, denied_from_outside};
 pub use sysfs::Holder;
 

@@ -10,7 +10,9 @@ use hotbay_core::ids::{ClusterId, DriveId};
 use hotbay_core::label::table::{LEAST_DRIVE_BYTES, Table, Unfit};
 
 use super::{Candidate, Signatures, member};
-use crate::worker::{LabelLook, LookError, Looked, Request, Response, Running, Workers, chain};
+use crate::worker::{
+    Done, LabelLook, LookError, Looked, Request, Response, Running, WorkerError, Workers, chain,
+};
 
 /// What came of looking at a device.
 #[derive(Debug)]
@@ -48,6 +50,23 @@ pub enum Inside {
     NotOpened(Evidence),
 }
 
+impl Inside {
+    /// Whether what is on it is unknown, for a reason that may pass.
+    pub fn is_doubtful(&self) -> bool {
+        match self {
+            Self::Seen(Ok(Looked { label, .. })) => match label {
+                LabelLook::Absent { signatures: Signatures::Unclear(_), .. } => true,
+                LabelLook::Absent { .. }
+                | LabelLook::Valid(_)
+                | LabelLook::Damaged
+                | LabelLook::UnknownVersion(_) => false,
+            },
+            Self::Seen(Err(_)) | Self::Unread { .. } => true,
+            Self::NotOpened(_) => false,
+        }
+    }
+}
+
 /// Has a child look at a device and tells what that comes to: [`look`] and [`compose`] in one.
 pub async fn observe(
     workers: &Workers,
@@ -71,11 +90,7 @@ pub async fn look(
         Err(not_started) => return (unreadable(chain(&not_started)), None),
     };
     match tokio::time::timeout(limit, &mut running).await {
-        Ok(Ok(done)) => match done.response {
-            Response::Looked(looked) => (looked, None),
-            other => (unreadable(format!("an answer to another question: {other:?}")), None),
-        },
-        Ok(Err(error)) => (unreadable(chain(&error)), None),
+        Ok(answer) => (looked_in(answer), None),
         Err(_) => {
             let error = format!(
                 "no answer within {} s; process {} still waits for it",
@@ -84,6 +99,16 @@ pub async fn look(
             );
             (unreadable(error), Some(running))
         }
+    }
+}
+
+/// What a child that was asked to look has answered.
+pub fn looked_in(answer: Result<Done, WorkerError>) -> Result<Looked, LookError> {
+    let unreadable = |error: String| Err(LookError::Unreadable { error });
+    match answer.map(|done| done.response) {
+        Ok(Response::Looked(looked)) => looked,
+        Ok(other) => unreadable(format!("an answer to another question: {other:?}")),
+        Err(error) => unreadable(chain(&error)),
     }
 }
 

@@ -231,11 +231,6 @@ impl Running {
     pub fn pid(&self) -> u32 {
         self.pid
     }
-
-    /// Whether the child has answered or died.
-    pub fn is_finished(&self) -> bool {
-        !self.outcome.is_empty() || self.outcome.is_terminated()
-    }
 }
 
 impl Future for Running {

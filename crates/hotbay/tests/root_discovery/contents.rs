@@ -1,7 +1,11 @@
 //! What is on a drive and where it is mounted, on a machine without udev: whoever writes to it is noticed.
 
+use std::collections::BTreeMap;
+use std::fs::DirEntry;
+
 use serde_json::{Value, json};
 
+use crate::cluster::signal;
 use crate::rig::{Loop, Mounted, Rig, reasons, run};
 
 /// Waits until a drive is denied for exactly these reasons.
@@ -47,6 +51,37 @@ fn a_filesystem_is_shown_from_its_making_to_its_end() {
     wait_denied(&rig, drive, &[]);
     rig.cluster.expect(&["drive", "add", &rig.cluster.target(0), "--wait"], 0);
     assert_eq!(rig.told_missing(), 0, "{:?}", rig.told());
+}
+
+/// As on a machine that is very busy for a while: nobody has to touch the drive again for it to be read in the end.
+#[test]
+fn a_drive_that_answers_late_is_read_when_it_does() {
+    let rig = Rig::started(1);
+    let drive = &rig.loops[0];
+    let children = children(rig.agent_pid());
+    assert!(!children.is_empty(), "the child that has looked at the drive waits for the next look");
+    children.iter().for_each(|child| signal(*child, "STOP"));
+    drive.scribble();
+    let late = wait_denied(&rig, drive, &["Unreadable"]);
+    let quarantined = || rig.numbers().get("hotbay_discovery_quarantined");
+    assert_eq!(quarantined(), 1, "{late}");
+    let before = rig.numbers();
+    children.iter().for_each(|child| signal(*child, "CONT"));
+    wait_denied(&rig, drive, &["NotEmpty"]);
+    assert_eq!(quarantined(), 0);
+    let again = rig.numbers().since(&before, "hotbay_probe_runs_total");
+    assert_eq!(again, BTreeMap::new(), "its late answer was taken");
+    assert_eq!(rig.told_missing(), 0, "{:?}", rig.told());
+}
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let of_thread = |thread: std::io::Result<DirEntry>| {
+        let text = std::fs::read_to_string(thread.unwrap().path().join("children")).unwrap();
+        text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>()
+    };
+    threads.flat_map(of_thread).collect()
 }
 
 /// As when many containers start and end.

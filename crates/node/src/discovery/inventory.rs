@@ -14,11 +14,10 @@ use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::ClusterId;
 use hotbay_host::KernelId;
 use hotbay_host::scan::{self, Candidate, Inside, MountedNow};
-use hotbay_host::worker::Running;
 
 use super::Located;
 use super::labels::Looked;
-use super::read::{ReadEnd, is_alone};
+use super::read::{ReadEnd, Unfinished, is_alone};
 
 /// So many devices are read at a time. Each has a time to answer in, which many children at once would take from each
 /// other; one that hangs gives its place back when its time is over.
@@ -84,8 +83,8 @@ struct Seen {
     look: u64,
     /// What was last told. While another device at the same path is read for the first time, what was there before.
     told: Option<Looked>,
-    /// A child that hangs on the device. Until it ends the device is not read again.
-    unfinished: Option<Running>,
+    /// The look whose child has not answered yet. Until it does the device is not read again.
+    unfinished: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,19 +167,45 @@ impl Inventory {
         }
     }
 
-    /// A device was read.
-    pub(super) fn read(&mut self, end: ReadEnd) {
+    /// A device was read. Gives the child that was too late, with the number of the look that it is to end.
+    pub(super) fn read(&mut self, end: ReadEnd) -> Option<(u64, Candidate, Unfinished)> {
         let ReadEnd { candidate, inside, unfinished, took: _ } = end;
-        let Some(seen) = self.seen.get_mut(&candidate.path) else { return };
+        let seen = self.seen.get_mut(&candidate.path)?;
         let again = seen.reading == Reading::RunningThenAgain || !seen.is(&candidate);
         seen.reading = if again { Reading::Due } else { Reading::Idle };
-        seen.unfinished = unfinished;
-        if seen.is(&candidate) {
-            self.looks += 1;
-            seen.look = self.looks;
-            seen.inside = Some(inside);
-            self.changed |= seen.tell(self.context.ours);
+        if !seen.is(&candidate) {
+            return None;
         }
+        self.looks += 1;
+        seen.look = self.looks;
+        seen.inside = Some(seen.as_it_was_known(inside));
+        seen.unfinished = unfinished.as_ref().map(|_| self.looks);
+        self.changed |= seen.tell(self.context.ours);
+        unfinished.map(|unfinished| (self.looks, candidate, unfinished))
+    }
+
+    /// A child that was too late has answered.
+    pub(super) fn read_late(&mut self, look: u64, end: ReadEnd) {
+        let ReadEnd { candidate, inside, unfinished: _, took: _ } = end;
+        let Some(seen) = self.seen.get_mut(&candidate.path) else { return };
+        if seen.unfinished != Some(look) {
+            return;
+        }
+        seen.unfinished = None;
+        self.looks += 1;
+        seen.look = self.looks;
+        seen.inside = Some(seen.as_it_was_known(inside));
+        seen.tell(self.context.ours);
+        // That it has answered is news by itself: it may have been any drive until now.
+        self.changed = true;
+    }
+
+    /// Has those devices read again that could not be read: nothing tells when they can be.
+    pub(super) fn read_failed_again(&mut self) {
+        let failed = |seen: &&mut Seen| {
+            seen.unfinished.is_none() && seen.inside.as_ref().is_some_and(Inside::is_doubtful)
+        };
+        self.seen.values_mut().filter(failed).for_each(Seen::read_again);
     }
 
     /// A device had gone by the time it was read, whatever is at its path now. Gives the number to look at, unless what
@@ -215,14 +240,8 @@ impl Inventory {
         let running = self.seen.values().filter(|seen| seen.is_being_read()).count();
         let mut due = Vec::new();
         for seen in self.seen.values_mut() {
-            if let Some(running) = &mut seen.unfinished {
-                if !running.is_finished() {
-                    continue;
-                }
-                seen.unfinished = None;
-                seen.reading = Reading::Due;
-            }
-            if seen.reading == Reading::Due && running + due.len() < MOST_READ_AT_ONCE {
+            let is_due = seen.reading == Reading::Due && seen.unfinished.is_none();
+            if is_due && running + due.len() < MOST_READ_AT_ONCE {
                 seen.reading = Reading::Running;
                 due.push(seen.candidate.clone());
             }
@@ -299,6 +318,8 @@ impl Inventory {
         }
         if !same_device {
             seen.inside = None;
+            // Whoever waits for the device that was there does not wait for this one.
+            seen.unfinished = None;
             seen.read_again();
             self.changed = true;
             return Outcome::Other;
@@ -363,6 +384,25 @@ impl Seen {
             Reading::Idle | Reading::Due => Reading::Due,
             Reading::Running | Reading::RunningThenAgain => Reading::RunningThenAgain,
         };
+    }
+
+    /// A device of which nothing was found out this time is still the drive that it was found to be before.
+    fn as_it_was_known(&self, inside: Inside) -> Inside {
+        let Candidate { id, sequence, .. } = self.candidate;
+        let before = self
+            .told
+            .as_ref()
+            .filter(|told| told.device == (id, sequence) && !told.observed.evidence.is_empty());
+        match (inside, before) {
+            (Inside::Seen(Err(error)), Some(told)) => {
+                let evidence = told.observed.evidence.clone();
+                match told.left_alone {
+                    true => Inside::NotOpened(evidence),
+                    false => Inside::Unread { evidence, error },
+                }
+            }
+            (inside, _) => inside,
+        }
     }
 
     /// Puts together what is known, and says whether that is something else than was told.

@@ -26,7 +26,7 @@ use hotbay_host::scan::{self, Candidate, MountedNow, ScanError, Selection};
 use hotbay_host::worker::Workers;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 pub(crate) use inventory::{Context, Found};
 use inventory::{Inventory, Listed, Outcome};
@@ -34,6 +34,9 @@ pub(crate) use labels::{Handled, after_look};
 pub(crate) use metrics::Metrics;
 use news::News;
 use read::ReadEnd;
+
+/// How often devices that could not be read are read again.
+const FAILED_AGAIN: Duration = Duration::from_secs(5 * 60);
 
 /// One thing to look for: a path or pattern, and the bay that what it finds is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +80,8 @@ pub(crate) struct Discovery {
     context: watch::Receiver<Context>,
     found: watch::Sender<Found>,
     jobs: JoinSet<Ended>,
+    /// Reads whose time was over, with the number of the look that each is to end. Nothing waits for them.
+    late: JoinSet<(u64, Box<ReadEnd>)>,
     clock: Clock,
     metrics: Metrics,
 }
@@ -111,6 +116,7 @@ impl Discovery {
             context,
             found,
             jobs: JoinSet::new(),
+            late: JoinSet::new(),
             clock: Clock { started: Instant::now() },
             metrics,
         };
@@ -127,6 +133,9 @@ impl Discovery {
 
     /// Keeps what is known true. Ends when nobody listens any more.
     pub(crate) async fn run(mut self) {
+        let mut failed_again =
+            tokio::time::interval_at(Instant::now() + FAILED_AGAIN, FAILED_AGAIN);
+        failed_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.work();
             self.publish();
@@ -134,8 +143,13 @@ impl Discovery {
             let clock = self.clock;
             tokio::select! {
                 Some(ended) = self.jobs.join_next() => self.ended(ended),
+                Some(Ok((look, end))) = self.late.join_next() => {
+                    self.inventory.read_late(look, *end);
+                    self.metrics.count().quarantined = self.inventory.quarantined();
+                }
                 () = self.news.next(&mut self.queue, clock) => {}
                 () = sleep_until(due) => {}
+                _ = failed_again.tick() => self.inventory.read_failed_again(),
                 changed = self.context.changed() => match changed {
                     Ok(()) => self.take_context(),
                     Err(_) => return,
@@ -215,7 +229,11 @@ impl Discovery {
             Ok(Ended::Read(end)) => {
                 self.metrics.read(end.took);
                 if end.candidate.is_still_there() {
-                    self.inventory.read(*end);
+                    if let Some((look, candidate, unfinished)) = self.inventory.read(*end) {
+                        let (workers, context) = (self.workers.clone(), self.context.clone());
+                        let late = read::read_late(workers, candidate, unfinished, context);
+                        self.late.spawn(async move { (look, Box::new(late.await)) });
+                    }
                 } else if let Some(number) = self.inventory.read_in_vain(&end.candidate) {
                     // Its event is on its way, or was lost.
                     let device = DeviceKey { number, sequence: None };
