@@ -5,11 +5,12 @@
 mod cluster;
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use cluster::{Part, eventually};
+use cluster::{Cluster, Part, eventually};
 use serde_json::Value;
 
 struct Rig {
@@ -116,4 +117,24 @@ fn a_filter_leaves_a_drive_out_until_its_file_says_otherwise() {
         (filtered("kept.img") && filtered("left.img")).then_some(())
     });
     assert!(attached("kept.img").is_some() && attached("left.img").is_some());
+}
+
+#[test]
+fn what_is_written_to_a_file_is_seen_while_its_size_stays() {
+    let cluster = Cluster::started(1, false);
+    let write = |byte: u8| {
+        let mut file = File::options().write(true).open(&cluster.drives[0].file).unwrap();
+        file.write_all(&[byte; 4096]).unwrap();
+    };
+    let denied = |expected: Value| {
+        eventually(&format!("denied for {expected}"), || {
+            let drive = cluster.drive(0);
+            (drive["status"]["denied"][0]["reason"] == expected).then_some(())
+        });
+    };
+    denied(Value::Null);
+    write(7);
+    denied(Value::from("NotEmpty"));
+    write(0);
+    denied(Value::Null);
 }

@@ -1,17 +1,18 @@
-//! Tells when somebody has closed a device that he had open for writing: what is on it may be another thing now. udev
-//! tells the same, where it runs; the kernel does not. The agent's discovery waits on it.
+//! Tells when somebody has closed a drive that he had open for writing: what is on it may be another thing now. Of
+//! devices udev tells the same, where it runs; the kernel does not. The agent's discovery waits on it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use hotbay_core::device::DeviceNumber;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::kernel_id::KernelId;
 
 /// Room for so many bytes of notices at once; more of them wait in the kernel.
 const BUFFER_BYTES: usize = 4096;
@@ -26,12 +27,12 @@ pub enum CloseWatchError {
     Read(#[source] io::Error),
 }
 
-/// Watches the nodes of devices under `/dev`.
+/// Watches the nodes of devices under `/dev`, and plain files.
 #[derive(Debug)]
 pub struct CloseWatch {
     inotify: AsyncFd<OwnedFd>,
-    by_path: BTreeMap<String, (i32, DeviceNumber)>,
-    by_watch: BTreeMap<i32, DeviceNumber>,
+    by_path: BTreeMap<String, (i32, KernelId)>,
+    by_watch: BTreeMap<i32, KernelId>,
 }
 
 impl CloseWatch {
@@ -46,14 +47,14 @@ impl CloseWatch {
         Ok(Self { inotify, by_path: BTreeMap::new(), by_watch: BTreeMap::new() })
     }
 
-    /// Watches these paths and no others: nodes of devices and of their parts, each with the number of the whole
-    /// device. One that cannot be watched is left out: what happens to it is then found by other means.
-    pub fn only<'a>(&mut self, wanted: impl IntoIterator<Item = (&'a str, DeviceNumber)>) {
-        let wanted: BTreeMap<&str, DeviceNumber> = wanted.into_iter().collect();
+    /// Watches these paths and no others: plain files, and nodes of devices and of their parts, each with the id of the
+    /// whole. One that cannot be watched is left out: what happens to it is then found by other means.
+    pub fn only<'a>(&mut self, wanted: impl IntoIterator<Item = (&'a str, KernelId)>) {
+        let wanted: BTreeMap<&str, KernelId> = wanted.into_iter().collect();
         let inotify = self.inotify.get_ref().as_fd();
         let by_watch = &mut self.by_watch;
-        self.by_path.retain(|path, (watch, number)| {
-            let stays = wanted.get(path.as_str()) == Some(number);
+        self.by_path.retain(|path, (watch, id)| {
+            let stays = wanted.get(path.as_str()) == Some(id);
             if !stays {
                 by_watch.remove(watch);
                 // It goes by itself with the node.
@@ -61,14 +62,14 @@ impl CloseWatch {
             }
             stays
         });
-        for (path, number) in wanted {
+        for (path, id) in wanted {
             if self.by_path.contains_key(path) {
                 continue;
             }
             match inotify::add_watch(inotify, path, WatchFlags::CLOSE_WRITE) {
                 Ok(watch) => {
-                    self.by_path.insert(path.to_owned(), (watch, number));
-                    by_watch.insert(watch, number);
+                    self.by_path.insert(path.to_owned(), (watch, id));
+                    by_watch.insert(watch, id);
                 }
                 Err(error) => tracing::debug!("writers of {path} are not watched: {error}"),
             }
@@ -76,10 +77,7 @@ impl CloseWatch {
     }
 
     /// Waits until a device was closed by a writer, and hands out each that was. Dropping the future loses nothing.
-    pub async fn receive(
-        &mut self,
-        mut each: impl FnMut(DeviceNumber),
-    ) -> Result<(), CloseWatchError> {
+    pub async fn receive(&mut self, mut each: impl FnMut(KernelId)) -> Result<(), CloseWatchError> {
         loop {
             let mut ready = self.inotify.readable().await.map_err(CloseWatchError::Wait)?;
             let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
@@ -102,8 +100,8 @@ impl CloseWatch {
                     self.by_path.retain(|_, (other, _)| *other != watch);
                 } else if flags.contains(ReadFlags::QUEUE_OVERFLOW) {
                     self.by_watch.values().copied().for_each(&mut each);
-                } else if let Some(number) = self.by_watch.get(&watch) {
-                    each(*number);
+                } else if let Some(id) = self.by_watch.get(&watch) {
+                    each(*id);
                 }
                 if reader.is_buffer_empty() {
                     break;
@@ -129,13 +127,15 @@ impl CloseWatch {
 mod tests {
     use std::fs::{File, OpenOptions};
 
+    use hotbay_core::device::DeviceNumber;
+
     use super::*;
 
-    const NUMBER: DeviceNumber = DeviceNumber { major: 8, minor: 16 };
+    const ID: KernelId = KernelId::Block(DeviceNumber { major: 8, minor: 16 });
 
-    async fn heard(watch: &mut CloseWatch) -> Vec<DeviceNumber> {
+    async fn heard(watch: &mut CloseWatch) -> Vec<KernelId> {
         let mut heard = Vec::new();
-        watch.receive(|number| heard.push(number)).await.unwrap();
+        watch.receive(|id| heard.push(id)).await.unwrap();
         heard
     }
 
@@ -146,10 +146,10 @@ mod tests {
         let path = dir.path().join("node").display().to_string();
         File::create(&path).unwrap();
         let mut watch = CloseWatch::open().unwrap();
-        watch.only([(path.as_str(), NUMBER)]);
+        watch.only([(path.as_str(), ID)]);
         drop(File::open(&path).unwrap());
         drop(OpenOptions::new().write(true).open(&path).unwrap());
-        assert_eq!(heard(&mut watch).await, [NUMBER], "one writer, and no reader");
+        assert_eq!(heard(&mut watch).await, [ID], "one writer, and no reader");
     }
 
     #[tokio::test]
@@ -158,14 +158,14 @@ mod tests {
         let path = dir.path().join("node").display().to_string();
         File::create(&path).unwrap();
         let mut watch = CloseWatch::open().unwrap();
-        watch.only([(path.as_str(), NUMBER)]);
+        watch.only([(path.as_str(), ID)]);
         std::fs::remove_file(&path).unwrap();
         heard(&mut watch).await;
         assert!(watch.is_empty());
         File::create(&path).unwrap();
-        watch.only([(path.as_str(), NUMBER)]);
+        watch.only([(path.as_str(), ID)]);
         drop(OpenOptions::new().write(true).open(&path).unwrap());
-        assert_eq!(heard(&mut watch).await, [NUMBER]);
+        assert_eq!(heard(&mut watch).await, [ID]);
         watch.only([]);
         assert_eq!((watch.len(), watch.by_watch.len()), (0, 0));
     }

@@ -167,6 +167,12 @@ impl Inventory {
         }
     }
 
+    /// Plain files were written to.
+    pub(super) fn written(&mut self, files: &BTreeSet<KernelId>) {
+        let written = |seen: &&mut Seen| files.contains(&seen.candidate.id);
+        self.seen.values_mut().filter(written).for_each(Seen::read_again);
+    }
+
     /// A device was read. Gives the child that was too late, with the number of the look that it is to end.
     pub(super) fn read(&mut self, end: ReadEnd) -> Option<(u64, Candidate, Unfinished)> {
         let ReadEnd { candidate, inside, unfinished, took: _ } = end;

@@ -147,7 +147,7 @@ impl Discovery {
                     self.inventory.read_late(look, *end);
                     self.metrics.count().quarantined = self.inventory.quarantined();
                 }
-                () = self.news.next(&mut self.queue, clock) => {}
+                files = self.news.next(&mut self.queue, clock) => self.inventory.written(&files),
                 () = sleep_until(due) => {}
                 _ = failed_again.tick() => self.inventory.read_failed_again(),
                 changed = self.context.changed() => match changed {

@@ -85,10 +85,12 @@ impl News {
         }
     }
 
-    /// Waits for news and pushes them into the queue. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self, queue: &mut Queue, clock: Clock) {
+    /// Waits for news and pushes them into the queue. Gives the plain files that were written to, which the queue does
+    /// not have. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self, queue: &mut Queue, clock: Clock) -> BTreeSet<KernelId> {
         let Self { source, mounts, closes, sequence, sweep, .. } = self;
         let mut pushed = 0;
+        let mut files = BTreeSet::new();
         tokio::select! {
             received = receive(source, |item| pushed += take(item, sequence, queue, clock.now())) => {
                 if let Err(error) = received {
@@ -104,10 +106,15 @@ impl News {
                 }
             },
             closed = closed(closes) => match closed {
-                Ok(numbers) => {
-                    pushed = numbers.len();
-                    for number in numbers {
-                        queue.push(written_to(number), clock.now());
+                Ok(written) => {
+                    pushed = written.len();
+                    for id in written {
+                        match id {
+                            KernelId::Block(number) => queue.push(written_to(number), clock.now()),
+                            KernelId::File { .. } => {
+                                files.insert(id);
+                            }
+                        }
                     }
                 }
                 Err(error) => {
@@ -120,6 +127,7 @@ impl News {
         let mut counts = self.metrics.count();
         counts.pushed += pushed as u64;
         counts.events = self.source.as_ref().map_or(counts.events, Source::counters);
+        files
     }
 
     /// The devices that are known are others now: watches for their writers from here on, and polls them from the next
@@ -131,16 +139,11 @@ impl News {
         self.stale = true;
         let Some(closes) = &mut self.closes else { return };
         let nodes = inventory.candidates().flat_map(|candidate| {
-            let number = match candidate.id {
-                KernelId::Block(number) => Some(number),
-                KernelId::File { .. } => None,
-            };
             let parts = candidate.partitions.iter().map(|part| format!("/dev/{}", part.name));
-            let paths = parts.chain([candidate.path.clone()]);
-            paths.filter_map(move |path| Some((path, number?)))
+            parts.chain([candidate.path.clone()]).map(|path| (path, candidate.id))
         });
         let nodes: Vec<_> = nodes.collect();
-        closes.only(nodes.iter().map(|(path, number)| (path.as_str(), *number)));
+        closes.only(nodes.iter().map(|(path, id)| (path.as_str(), *id)));
     }
 
     /// Something could not be found out: the machine is listed with the next sweep.
@@ -254,13 +257,11 @@ async fn changed(mounts: &Option<MountWatch>) -> Result<(), MountWatchError> {
     }
 }
 
-async fn closed(
-    closes: &mut Option<CloseWatch>,
-) -> Result<BTreeSet<DeviceNumber>, CloseWatchError> {
+async fn closed(closes: &mut Option<CloseWatch>) -> Result<BTreeSet<KernelId>, CloseWatchError> {
     let Some(closes) = closes else { return std::future::pending().await };
-    let mut numbers = BTreeSet::new();
-    closes.receive(|number| numbers.extend([number])).await?;
-    Ok(numbers)
+    let mut written = BTreeSet::new();
+    closes.receive(|id| written.extend([id])).await?;
+    Ok(written)
 }
 
 /// What a closed writer calls for. Whatever device is there now: that it had the number then is not known.
