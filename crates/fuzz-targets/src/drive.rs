@@ -1,6 +1,7 @@
-//! What is read from a drive: the two slots of the label, and the partition table around them.
+//! What is read from a drive: the two slots of the label, the extents in them, and the partition table around them.
 
-use hotbay_core::ids::{ClusterId, DriveId, NodeId};
+use hotbay_core::ids::{ClusterId, DriveId, NodeId, VolumeId};
+use hotbay_core::label::extents::{self, Claim, Digest, EXTENT_BYTES, Extent, Use};
 use hotbay_core::label::table::{Table, TableState};
 use hotbay_core::label::update::{Plan, Want, plan};
 use hotbay_core::label::{self, Found, HEADER_BYTES, Header, Slot};
@@ -85,6 +86,7 @@ pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
         generation: Generation::from_number(4),
         in_operation,
         sequence,
+        extents: Digest { extents: 1, checksum: 5 },
     };
     let seed = |choices: u8, zero: &[u8], one: &[u8]| {
         [&[choices][..], zero, one, &9_u64.to_le_bytes()].concat()
@@ -97,6 +99,30 @@ pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
         seed(0b1_0000, &zero, &empty),
         seed(0b0111_1011, &one, &zero),
     ]
+}
+
+/// An extent table, whose checksum fits it.
+pub(crate) fn extents(data: &[u8]) {
+    let table = &data[..data.len() / EXTENT_BYTES * EXTENT_BYTES];
+    if let Some(read) = extents::decode(table, Digest::of(table)) {
+        assert_eq!(extents::encode(&read), table, "extents that are written otherwise");
+        assert!(extents::in_conflict(&read).count() <= read.len());
+    }
+}
+
+pub(crate) fn extents_seeds() -> Vec<Vec<u8>> {
+    let extent = |volume: u128, usage, claim| Extent {
+        volume: VolumeId::from_bits(volume),
+        part: 0,
+        start_bytes: 2 << 20,
+        length_bytes: 1 << 20,
+        usage,
+        name: "pvc-1".parse().expect("a short name"),
+        claim,
+    };
+    let claim = Claim::new("default", "data-0").expect("short names");
+    let (used, dirty) = (extent(1, Use::Used, Some(claim)), extent(2, Use::Dirty, None));
+    vec![vec![], extents::encode(std::slice::from_ref(&used)), extents::encode(&[used, dirty])]
 }
 
 /// A drive's size, and changes to what its table should be.

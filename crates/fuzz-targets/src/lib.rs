@@ -31,8 +31,9 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     Target { name: "label", run: drive::label, seeds: drive::label_seeds },
+    Target { name: "extents", run: drive::extents, seeds: drive::extents_seeds },
     Target { name: "table", run: drive::table, seeds: drive::table_seeds },
     Target { name: "agent_record", run: stored::agent_record, seeds: stored::agent_record_seeds },
     Target { name: "registry_record", run: stored::registry_record, seeds: stored::record_seeds },

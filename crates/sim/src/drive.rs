@@ -4,6 +4,7 @@ use hotbay_core::agent::{AttachWork, Identity};
 use hotbay_core::device::{Denied, DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::DriveId;
+use hotbay_core::label::extents::Digest;
 use hotbay_core::label::table::TableState;
 use hotbay_core::label::update::{Plan, Refusal, Want, plan};
 use hotbay_core::label::{Found, Header, SlotNumber};
@@ -102,7 +103,8 @@ impl Disk {
     fn found(&self) -> Found {
         let Some(label) = self.label else { return Found::Absent };
         let LabelSeen { cluster, drive, node, generation, in_operation, sequence } = label;
-        let header = Header { cluster, drive, node, generation, in_operation, sequence };
+        let extents = Digest::default();
+        let header = Header { cluster, drive, node, generation, in_operation, sequence, extents };
         Found::Valid { header, slot: SlotNumber::Zero }
     }
 }

@@ -1,11 +1,14 @@
 //! The label that Hotbay keeps on a drive: whose the drive is, and how far the orders about it have come.
 //!
 //! Two slots at fixed offsets hold a copy each and are written in turn, so that a write that is cut off leaves the
-//! other copy as it was. [`newest`] says which one counts. [`table`] is the partition table around them, [`update`]
-//! decides what may be written. Nothing here reads or writes a device: the host does, and `docs/format.md` shows
+//! other copy as it was. [`newest`] says which one counts. [`extents`] is the table of what belongs to which volume
+//! behind each header, [`table`] is the partition table around them; [`update`] and [`change`] decide what may be
+//! written. Nothing here reads or writes a device: the host does, and `docs/format.md` shows
 //! every byte.
 
+pub mod change;
 mod crc32;
+pub mod extents;
 pub mod table;
 pub mod update;
 
@@ -17,6 +20,9 @@ use crate::order::Generation;
 
 /// The length of an encoded header: one unit that every drive writes wholly or not at all.
 pub const HEADER_BYTES: usize = 512;
+
+/// The length of a slot: a header, and room for the extent table.
+pub const SLOT_BYTES: u64 = 512 * 1024;
 
 /// The version of the format that this code reads and writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -35,7 +41,9 @@ const DRIVE_AT: usize = 40;
 const NODE_AT: usize = 56;
 const GENERATION_AT: usize = 72;
 const SEQUENCE_AT: usize = 80;
-const RESERVED_AT: usize = 88;
+const EXTENTS_AT: usize = 88;
+const TABLE_CHECKSUM_AT: usize = 92;
+const RESERVED_AT: usize = 96;
 
 // Neither is zero nor one bit away from the other.
 const STATE_IN_OPERATION: u32 = 0x4f50_4552;
@@ -53,11 +61,14 @@ pub struct Header {
     pub in_operation: bool,
     /// Grows by one with every write of the label; of two valid copies the higher one counts.
     pub sequence: u64,
+    /// Of the extent table behind it.
+    pub extents: extents::Digest,
 }
 
 impl From<Header> for LabelSeen {
     fn from(header: Header) -> Self {
-        let Header { cluster, drive, node, generation, in_operation, sequence } = header;
+        let Header { cluster, drive, node, generation, in_operation, sequence, extents: _ } =
+            header;
         Self { cluster, drive, node, generation, in_operation, sequence }
     }
 }
@@ -74,7 +85,7 @@ impl SlotNumber {
     pub const fn offset_bytes(self) -> u64 {
         match self {
             Self::Zero => table::PARTITION_START_BYTES,
-            Self::One => table::PARTITION_START_BYTES + 512 * 1024,
+            Self::One => table::PARTITION_START_BYTES + SLOT_BYTES,
         }
     }
 
@@ -137,12 +148,19 @@ pub fn encode(header: &Header) -> [u8; HEADER_BYTES] {
     put(&mut unit, NODE_AT, header.node.to_bits().to_le_bytes());
     put(&mut unit, GENERATION_AT, header.generation.get().to_le_bytes());
     put(&mut unit, SEQUENCE_AT, header.sequence.to_le_bytes());
+    put(&mut unit, EXTENTS_AT, header.extents.extents.to_le_bytes());
+    put(&mut unit, TABLE_CHECKSUM_AT, header.extents.checksum.to_le_bytes());
     let checksum = crc32c::crc32c(&unit[..CHECKSUM_AT]);
     put(&mut unit, CHECKSUM_AT, checksum.to_le_bytes());
     unit
 }
 
-/// What the first [`HEADER_BYTES`] of a slot are.
+/// The checksum that a header has on the drive.
+fn checksum(header: &Header) -> u32 {
+    u32::from_le_bytes(take(&encode(header), CHECKSUM_AT))
+}
+
+/// What the first [`HEADER_BYTES`] of a slot are. A valid header counts only with its extent table.
 pub fn decode(unit: &[u8; HEADER_BYTES]) -> Slot {
     if unit.iter().all(|byte| *byte == 0) {
         return Slot::Empty;
@@ -173,6 +191,10 @@ pub fn decode(unit: &[u8; HEADER_BYTES]) -> Slot {
         generation: Generation::from_number(u64::from_le_bytes(take(unit, GENERATION_AT))),
         in_operation,
         sequence: u64::from_le_bytes(take(unit, SEQUENCE_AT)),
+        extents: extents::Digest {
+            extents: u32::from_le_bytes(take(unit, EXTENTS_AT)),
+            checksum: u32::from_le_bytes(take(unit, TABLE_CHECKSUM_AT)),
+        },
     })
 }
 

@@ -134,6 +134,12 @@ impl Table {
         Ok(Self { drive, size_bytes, block_bytes, regions })
     }
 
+    /// Where extents must end: before the last MiB of the partition, which is kept for a further copy of the label.
+    pub fn extents_end_bytes(&self) -> u64 {
+        let layout = Layout::new(self.size_bytes, self.block_bytes);
+        (layout.partition_last + 1) * u64::from(self.block_bytes) - MIB
+    }
+
     /// The parts, in the order in which they are to be written.
     pub fn regions(&self) -> &[Region] {
         &self.regions

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::ids::VolumeId;
 
-fn header(sequence: u64) -> Header {
+pub(super) fn header(sequence: u64) -> Header {
     Header {
         cluster: ClusterId::from_bits(0x0123_4567_89ab_cdef_0011_2233_4455_6677),
         drive: DriveId::from_bits(0x7f3a_91c0_0000_0000_0000_0000_0000_0001),
@@ -12,6 +13,19 @@ fn header(sequence: u64) -> Header {
         generation: Generation::from_number(0x0506),
         in_operation: true,
         sequence,
+        extents: extents::Digest { extents: 3, checksum: 0x0a0b_0c0d },
+    }
+}
+
+pub(super) fn extent(volume: u128, start_mib: u64, length_mib: u64) -> extents::Extent {
+    extents::Extent {
+        volume: VolumeId::from_bits(volume),
+        part: 0,
+        start_bytes: start_mib << 20,
+        length_bytes: length_mib << 20,
+        usage: extents::Use::Used,
+        name: format!("pvc-{volume}").parse().unwrap(),
+        claim: Some(extents::Claim::new("default", "data-0").unwrap()),
     }
 }
 
@@ -37,6 +51,8 @@ fn every_byte_is_where_the_format_says() {
     expected[56] = 2;
     expected[72..74].copy_from_slice(&[0x06, 0x05]);
     expected[80] = 9;
+    expected[88] = 3;
+    expected[92..96].copy_from_slice(&[0x0d, 0x0c, 0x0b, 0x0a]);
     let checksum = crc32c::crc32c(&expected[..508]);
     expected[508..].copy_from_slice(&checksum.to_le_bytes());
     assert_eq!(encode(&header(9)), expected);
@@ -135,6 +151,7 @@ prop_compose! {
             generation: Generation::from_number(generation),
             in_operation,
             sequence,
+            extents: extents::Digest { extents: u32::from(in_operation), checksum: 7 },
         }
     }
 }

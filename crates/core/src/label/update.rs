@@ -5,6 +5,7 @@
 
 use thiserror::Error;
 
+use super::extents::Digest;
 use super::table::TableState;
 use super::{Found, Header, SlotNumber};
 use crate::ids::{ClusterId, DriveId, NodeId};
@@ -24,9 +25,11 @@ pub struct Want {
 }
 
 impl Want {
+    /// The header of a drive without extents.
     fn header(&self, sequence: u64) -> Header {
         let Self { cluster, drive, node, generation, in_operation, take_over: _ } = *self;
-        Header { cluster, drive, node, generation, in_operation, sequence }
+        let extents = Digest::default();
+        Header { cluster, drive, node, generation, in_operation, sequence, extents }
     }
 }
 
@@ -39,7 +42,8 @@ pub enum Plan {
     Keep(Header),
     /// The drive is empty as far as its bytes tell: write slot 0, then the table.
     Initialise(Header),
-    /// The drive is ours: write the slot, and then the table if it was cut off.
+    /// The drive is ours: write the slot, with the extent table as it was, and then the partition table if it was cut
+    /// off.
     Update { slot: SlotNumber, header: Header, finish_table: bool },
 }
 
@@ -124,11 +128,12 @@ fn plan_of_ours(
         // A table for another size serves as it is: the slots do not move with the size.
         TableState::Whole | TableState::OtherSize { .. } | TableState::Foreign { .. } => false,
     };
-    if header == want.header(header.sequence) && !finish_table {
+    let wanted = |sequence| Header { extents: header.extents, ..want.header(sequence) };
+    if header == wanted(header.sequence) && !finish_table {
         return Ok(Plan::Keep(header));
     }
     let sequence = header.sequence.checked_add(1).ok_or(Refusal::SequenceExhausted)?;
-    Ok(Plan::Update { slot: slot.other(), header: want.header(sequence), finish_table })
+    Ok(Plan::Update { slot: slot.other(), header: wanted(sequence), finish_table })
 }
 
 #[cfg(test)]
@@ -252,6 +257,7 @@ mod tests {
                 generation: Generation::from_number(generation),
                 in_operation,
                 sequence,
+                extents: Digest { extents: u32::from(in_operation), checksum: 9 },
             }
         }
     }
@@ -286,7 +292,7 @@ mod tests {
             wanted in any_header(),
             take_over: bool,
         ) {
-            let Header { cluster, drive, node, generation, in_operation, sequence: _ } = wanted;
+            let Header { cluster, drive, node, generation, in_operation, .. } = wanted;
             let want = Want { cluster, drive, node, generation, in_operation, take_over };
             match (plan(found, table, first_nonzero, &want), found) {
                 (Ok(Plan::Initialise(header)), Found::Absent) => {
@@ -298,12 +304,12 @@ mod tests {
                     prop_assert_ne!(table, TableState::Foreign { at_byte: 0 });
                     prop_assert!(old.node == node || !old.in_operation || take_over);
                     prop_assert!(header.generation >= old.generation);
-                    prop_assert_eq!(header, want.header(old.sequence + 1));
+                    prop_assert_eq!(header, Header { extents: old.extents, ..want.header(old.sequence + 1) });
                     prop_assert_eq!(slot, at.other());
                 }
                 (Ok(Plan::Keep(header)), Found::Valid { header: old, .. }) => {
                     prop_assert_eq!(header, old);
-                    prop_assert_eq!(header, want.header(old.sequence));
+                    prop_assert_eq!(header, Header { extents: old.extents, ..want.header(old.sequence) });
                 }
                 (Ok(Plan::Nothing), Found::Absent) => prop_assert!(!in_operation),
                 (Ok(plan), found) => prop_assert!(false, "{plan:?} for {found:?}"),

@@ -92,8 +92,8 @@ impl Scenario {
 
 fn says(header: &Header, want: &Want) -> bool {
     let Want { cluster, drive, node, generation, in_operation, take_over: _ } = *want;
-    let sequence = header.sequence;
-    *header == Header { cluster, drive, node, generation, in_operation, sequence }
+    let Header { sequence, extents, .. } = *header;
+    *header == Header { cluster, drive, node, generation, in_operation, sequence, extents }
 }
 
 /// Invariant 7: what was acknowledged survives.

@@ -1,4 +1,4 @@
-//! Reads the label of a drive, and brings it up to date when the drive is attached or released.
+//! Reads the label of a drive, brings it up to date when the drive is attached or released, and changes its extents.
 //!
 //! What may be written is decided in `hotbay_core::label`; here it is done, in an order in which every cut leaves a
 //! drive that is empty, or ours and fit to be finished:
@@ -11,16 +11,22 @@
 //! proved the drive's identity and holds its lock: nobody else writes to it meanwhile. All calls may wait for the
 //! drive, so they are made in a child that may hang.
 
+mod inspect;
 mod sectors;
 
 use std::io;
 
 use hotbay_core::device::Denied;
+use hotbay_core::label::change::{self, Basis, Change, ChangeRefused};
+use hotbay_core::label::extents::{self, Digest, Extent, TABLE_AT_BYTES};
 use hotbay_core::label::table::{Part, Region, Table, TableState, Unfit};
 use hotbay_core::label::update::{self, Plan, Refusal, Want};
-use hotbay_core::label::{Found, HEADER_BYTES, Header, SlotNumber, decode, encode, newest};
+use hotbay_core::label::{
+    Found, HEADER_BYTES, Header, SLOT_BYTES, Slot, SlotNumber, decode, encode, newest,
+};
 use thiserror::Error;
 
+pub use self::inspect::{Inspected, inspect};
 pub use self::sectors::{FileSectors, Sectors};
 
 /// How much of either end of a drive is zero if it is empty.
@@ -87,25 +93,60 @@ impl LabelError {
     }
 }
 
+/// Why the extents are as they were, or, after an error of the drive, may be.
+#[derive(Debug, Error)]
+pub enum ExtentsError {
+    #[error("the extents are left as they are")]
+    Refused(#[from] ChangeRefused),
+    #[error("the drive is not in operation here: attach it first")]
+    NotHeld,
+    #[error("the label cannot be changed")]
+    Label(#[from] LabelError),
+}
+
 fn sentence(denied: &[Denied]) -> String {
     denied.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The label on the drive. Never writes.
 pub fn read(device: &dyn Sectors) -> io::Result<Found> {
-    let mut block = vec![0; block_length(device)];
-    let slots_end = SlotNumber::One.offset_bytes() + block.len() as u64;
-    if device.size_bytes() < slots_end {
-        return Ok(Found::Absent);
-    }
-    let mut slot = |number: SlotNumber| {
-        device.read_at(number.offset_bytes(), &mut block)?;
-        let unit = block.first_chunk::<HEADER_BYTES>().expect("a block holds a header");
-        Ok::<_, io::Error>(decode(unit))
+    Ok(read_whole(device)?.0)
+}
+
+/// The label on the drive, and its extents: none without a valid label. Never writes.
+pub fn read_whole(device: &dyn Sectors) -> io::Result<(Found, Vec<Extent>)> {
+    let [(zero, extents_zero), (one, extents_one)] = both_slots(device)?;
+    let found = newest(zero, one);
+    let extents = match found {
+        Found::Valid { slot: SlotNumber::Zero, .. } => extents_zero,
+        Found::Valid { slot: SlotNumber::One, .. } => extents_one,
+        Found::Absent | Found::Damaged | Found::UnknownVersion(_) => Vec::new(),
     };
-    let zero = slot(SlotNumber::Zero)?;
-    let one = slot(SlotNumber::One)?;
-    Ok(newest(zero, one))
+    Ok((found, extents))
+}
+
+/// Both copies, each with its extents. A drive that has no room for them has none.
+fn both_slots(device: &dyn Sectors) -> io::Result<[(Slot, Vec<Extent>); 2]> {
+    if device.size_bytes() < SlotNumber::One.offset_bytes() + SLOT_BYTES {
+        return Ok([(Slot::Empty, Vec::new()), (Slot::Empty, Vec::new())]);
+    }
+    Ok([read_slot(device, SlotNumber::Zero)?, read_slot(device, SlotNumber::One)?])
+}
+
+/// A header whose extent table is not the one that belongs to it is damaged: they were written together, and one of
+/// them has not arrived.
+fn read_slot(device: &dyn Sectors, number: SlotNumber) -> io::Result<(Slot, Vec<Extent>)> {
+    let mut block = vec![0; block_length(device)];
+    device.read_at(number.offset_bytes(), &mut block)?;
+    let slot = decode(block.first_chunk().expect("a block holds a header"));
+    let Slot::Valid(Header { extents: digest, .. }) = slot else { return Ok((slot, Vec::new())) };
+    let Some(length) = digest.table_bytes() else { return Ok((Slot::Damaged, Vec::new())) };
+    let mut table = vec![0; length.next_multiple_of(block.len())];
+    device.read_at(number.offset_bytes() + TABLE_AT_BYTES, &mut table)?;
+    Ok(match extents::decode(&table[..length], digest) {
+        Some(extents) => (slot, extents),
+        None => (Slot::Damaged, Vec::new()),
+    })
 }
 
 /// Where the first byte is that is not zero, of the first and last [`EMPTY_EDGE_BYTES`] of the drive. `None`: these
@@ -147,7 +188,7 @@ pub fn bring_up_to_date(
     checkpoint: &dyn Fn(&'static str),
 ) -> Result<Outcome, LabelError> {
     let table = Table::new(want.drive, device.size_bytes(), device.block_bytes())?;
-    let found = read(device).map_err(LabelError::Read)?;
+    let (found, extents) = read_whole(device).map_err(LabelError::Read)?;
     let state = table_state(device, &table).map_err(LabelError::Read)?;
     let first_nonzero = if found == Found::Absent && want.in_operation {
         first_nonzero(device).map_err(LabelError::Read)?
@@ -163,19 +204,50 @@ pub fn bring_up_to_date(
         }
         Plan::Initialise(header) => {
             otherwise_empty().map_err(|denied| LabelError::NotProvedEmpty { denied })?;
-            writer.slot(SlotNumber::Zero, &header)?;
+            writer.slot(SlotNumber::Zero, &header, &[])?;
             writer.table(&table)?;
             Ok(Outcome::Written(header))
         }
         Plan::Update { slot, header, finish_table } => {
             writer.make_found_last()?;
-            writer.slot(slot, &header)?;
+            writer.slot(slot, &header, &extents)?;
             if finish_table {
                 writer.table(&table)?;
             }
             Ok(Outcome::Written(header))
         }
     }
+}
+
+/// Changes the extent table of a drive that is in operation here, as `held` says, or refuses without a single write.
+///
+/// When this returns `Ok`, the change survives a power cut. After an error, or a cut, the label says by its sequence
+/// whether the change came: the caller reads it, and decides anew.
+pub fn change_extents(
+    device: &dyn Sectors,
+    held: &Want,
+    basis: Basis,
+    change: &Change,
+    checkpoint: &dyn Fn(&'static str),
+) -> Result<Header, ExtentsError> {
+    let table = Table::new(held.drive, device.size_bytes(), device.block_bytes());
+    let table = table.map_err(LabelError::Unfit)?;
+    let (found, extents) = read_whole(device).map_err(LabelError::Read)?;
+    let state = table_state(device, &table).map_err(LabelError::Read)?;
+    let plan = update::plan(found, state, None, held).map_err(LabelError::Refused)?;
+    // Whatever would have to be written first to hold the drive: it is not held.
+    let (Plan::Keep(header), Found::Valid { slot, .. }) = (plan, found) else {
+        return Err(ExtentsError::NotHeld);
+    };
+    let extents = change::changed(&header, &extents, basis, change, table.extents_end_bytes())?;
+    let sequence = header.sequence.checked_add(1);
+    let sequence = sequence.ok_or(LabelError::Refused(Refusal::SequenceExhausted))?;
+    let digest = Digest::of(&extents::encode(&extents));
+    let header = Header { sequence, extents: digest, ..header };
+    let writer = Writer { device, checkpoint };
+    writer.make_found_last()?;
+    writer.slot(slot.other(), &header, &extents)?;
+    Ok(header)
 }
 
 fn table_state(device: &dyn Sectors, table: &Table) -> io::Result<TableState> {
@@ -206,12 +278,25 @@ impl Writer<'_> {
         self.sync("found-synced")
     }
 
-    fn slot(&self, slot: SlotNumber, header: &Header) -> Result<(), LabelError> {
+    /// In one sync: whichever part of the slot is missing after a cut, its header does not fit what is there.
+    fn slot(
+        &self,
+        slot: SlotNumber,
+        header: &Header,
+        extents: &[Extent],
+    ) -> Result<(), LabelError> {
         let mut block = vec![0; block_length(self.device)];
         block[..HEADER_BYTES].copy_from_slice(&encode(header));
-        self.write(slot.offset_bytes(), &block, "slot-written")?;
+        let mut table = extents::encode(extents);
+        table.resize(table.len().next_multiple_of(block.len()), 0);
+        let (header_at, table_at) = (slot.offset_bytes(), slot.offset_bytes() + TABLE_AT_BYTES);
+        if !table.is_empty() {
+            self.write(table_at, &table, "extents-written")?;
+        }
+        self.write(header_at, &block, "slot-written")?;
         self.sync("slot-synced")?;
-        self.read_back(slot.offset_bytes(), &block)
+        self.read_back(table_at, &table)?;
+        self.read_back(header_at, &block)
     }
 
     fn table(&self, table: &Table) -> Result<(), LabelError> {
@@ -259,6 +344,8 @@ impl Writer<'_> {
 mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
+#[cfg(test)]
+mod extent_tests;
 #[cfg(test)]
 mod loop_tests;
 #[cfg(test)]

@@ -44,8 +44,13 @@ fn not_a_drive() -> io::Error {
 
 /// The label of the drive at a path, read and nothing more.
 pub(super) fn label_at(path: &Path) -> io::Result<Found> {
+    label::read(&open_sectors(path)?)
+}
+
+/// The drive at a path, opened for reading.
+pub(crate) fn open_sectors(path: &Path) -> io::Result<FileSectors> {
     let (file, id) = open_to_look(path)?;
-    label::read(&sectors(&file, id)?)
+    sectors(&file, id)
 }
 
 fn open_to_look(path: &Path) -> io::Result<(File, KernelId)> {

@@ -19,6 +19,7 @@ mod pool;
 mod protocol;
 mod serve;
 
+pub(crate) use look::open_sectors;
 pub use pool::{Done, Limits, NotStarted, Running, StartError, WorkerError, Workers};
 pub(crate) use protocol::chain;
 pub use protocol::{

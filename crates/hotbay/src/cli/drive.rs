@@ -46,6 +46,15 @@ Examples:
   hotbay drive explain node-a:/dev/sda
   hotbay drive explain S3X1A9 -o json";
 
+const INSPECT_EXAMPLES: &str = "\
+Reads the drive itself, on any machine, and needs no registry. Nothing is
+written, and the drive may be in operation meanwhile. Exits with 4 if there is
+no label, with 1 if there is one that cannot be read.
+
+Examples:
+  hotbay drive inspect /dev/sdb
+  hotbay drive inspect /var/lib/drives/bay-0.img -o json";
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DriveCommand {
     /// Puts drives into operation
@@ -63,6 +72,16 @@ pub(crate) enum DriveCommand {
         /// A drive's name, serial number or id, or node:/dev/x, or node:bay-0
         #[arg(value_name = "DRIVE")]
         name: String,
+        /// How to print it
+        #[arg(short, long, value_name = "FORMAT")]
+        output: Option<ExplainFormat>,
+    },
+    /// Shows what the label on a drive says, without a registry
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect {
+        /// The drive on this machine: a block device, or a plain file
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
         /// How to print it
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<ExplainFormat>,

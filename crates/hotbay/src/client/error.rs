@@ -80,6 +80,12 @@ pub(crate) enum ClientError {
     },
     #[error("{file}, line {line}, column {column}: {what}")]
     PlanText { file: String, line: u64, column: u64, what: String },
+    #[error("cannot read {}", path.display())]
+    Inspect {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String },
     #[error("cannot start")]
@@ -115,6 +121,10 @@ impl ClientError {
             | Self::RuntimeDir(_)
             | Self::Output(_)
             | Self::Start(_) => Exit::Failed,
+            Self::Inspect { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Exit::NotFound
+            }
+            Self::Inspect { .. } => Exit::Failed,
         }
     }
 
@@ -186,6 +196,7 @@ impl ClientError {
                 &["use the same release of hotbay on both sides"]
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
+            Self::Inspect { source, .. } => inspect_instead(source.kind()),
             Self::NotConfirmed { typed } => {
                 return vec![
                     "nothing was changed".to_owned(),
@@ -203,6 +214,14 @@ impl ClientError {
             | Self::Start(_) => &[],
         };
         lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+}
+
+fn inspect_instead(why: io::ErrorKind) -> &'static [&'static str] {
+    match why {
+        io::ErrorKind::NotFound => &["see what this machine has:  hotbay node scan"],
+        io::ErrorKind::PermissionDenied => &["only root can read it: use sudo"],
+        _ => &["name a block device, such as /dev/sdb, or a plain file"],
     }
 }
 

@@ -47,7 +47,8 @@ impl Patience {
             | ClientCommand::Describe { .. }
             | ClientCommand::Status
             | ClientCommand::Drive {
-                command: DriveCommand::Plan(_) | DriveCommand::Explain { .. },
+                command:
+                    DriveCommand::Plan(_) | DriveCommand::Explain { .. } | DriveCommand::Inspect { .. },
             }
             | ClientCommand::Host { command: HostCommand::Purge { .. } }
             | ClientCommand::Registry { .. } => Self::None,

@@ -4,6 +4,7 @@
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
 //! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
+//!   [`inspect`] reads a label from the drive itself, and needs no registry.
 //! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
 //!   [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`mod@nearest`]: how things look and read.
@@ -18,6 +19,7 @@ mod exit;
 mod explain;
 mod first;
 pub(crate) mod get;
+mod inspect;
 mod nearest;
 pub(crate) mod place;
 mod plan;
@@ -53,6 +55,9 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
         let began = Instant::now();
         let mut screen = Screen::new();
         let patience = Patience::of(&command);
+        if let ClientCommand::Drive { command: DriveCommand::Inspect { path, output } } = &command {
+            return inspect::run(&mut screen, path, *output);
+        }
         // A list with a mistake needs no registry to be refused.
         let listed = match &command {
             ClientCommand::Drive { command: DriveCommand::Add(args) } => {
@@ -76,6 +81,9 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                     DriveCommand::Plan(args) => return plan::run(&api, &mut screen, args).await,
                     DriveCommand::Explain { name, output } => {
                         return explain::run(&api, &mut screen, &name, output).await;
+                    }
+                    DriveCommand::Inspect { path, output } => {
+                        return inspect::run(&mut screen, &path, output);
                     }
                 };
                 act::run(&api, &mut screen, asked, began).await
