@@ -87,7 +87,7 @@ pub(crate) enum ClientError {
         source: io::Error,
     },
     #[error("this is not done without a word of consent")]
-    NotConfirmed { typed: String },
+    NotConfirmed { typed: String, instead: &'static str },
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -197,10 +197,10 @@ impl ClientError {
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
             Self::Inspect { source, .. } => inspect_instead(source.kind()),
-            Self::NotConfirmed { typed } => {
+            Self::NotConfirmed { typed, instead } => {
                 return vec![
                     "nothing was changed".to_owned(),
-                    format!("type {typed} when asked, or give --yes"),
+                    format!("type {typed} when asked, or give {instead}"),
                 ];
             }
             Self::TurnedDown { .. }
