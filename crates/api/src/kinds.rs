@@ -78,7 +78,8 @@ pub struct DriveStatus {
     pub removal_wanted: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub asked_by: String,
-    /// Stands for all that adding it rests on: identity, size, contents, state. Another one: look at it again.
+    /// Stands for all that adding it, or taking it over, rests on: identity, size, contents, state. Another one: look
+    /// at it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_hash: Option<String>,
 }
@@ -123,6 +124,9 @@ pub struct StorageNodeStatus {
     /// The host was given up.
     #[serde(default)]
     pub purged: bool,
+    /// Since when the agent is not connected; none if the registry has not seen it since it started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_since_ms: Option<u64>,
     pub machine: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<String>,
@@ -138,7 +142,8 @@ pub struct StorageNodeStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Such as `RegistryRewound`, `RecordDamaged` or `FiltersInvalid` of a node, `Shrunk` of a drive.
+    /// Such as `RegistryRewound`, `RecordDamaged` or `FiltersInvalid` of a node, `Shrunk` or `HeldByOtherNode` of a
+    /// drive.
     #[serde(rename = "type")]
     pub kind: String,
     pub message: String,

@@ -65,6 +65,7 @@ pub(crate) fn newcomer(cluster: &Cluster, newcomer: &Newcomer) -> Drive {
     let mut drive = device(&node_name(cluster, newcomer.node), &newcomer.device);
     drive.status.since_ms = newcomer.since_ms;
     drive.status.denied.insert(0, reason(cluster.conflict(newcomer)));
+    drive.status.state_hash = Some(cluster.newcomer_state(newcomer).to_string());
     drive
 }
 
@@ -104,7 +105,22 @@ fn drive_conditions(cluster: &Cluster, id: DriveId) -> Vec<Condition> {
         kind: "Shrunk".to_owned(),
         message: format!("it had {} when it was added; it takes no new volumes", bytes(from)),
     });
-    shrunk.into_iter().collect()
+    shrunk.into_iter().chain(held_by_other_node(cluster, id)).collect()
+}
+
+/// Its label says that another node holds it: its agent does not take it, until a person says so.
+fn held_by_other_node(cluster: &Cluster, id: DriveId) -> Option<Condition> {
+    let holder = cluster.held_by_label(id)?;
+    let record = &cluster.drive(id)?.record;
+    let holder = match node_name(cluster, holder).as_str() {
+        "" => format!("a node that is not known ({holder})"),
+        name => name.to_owned(),
+    };
+    let here = format!("{}:{}", node_name(cluster, record.node), record.observed.path);
+    let message = format!(
+        "its label says that {holder} holds it; if it does not any more:  hotbay drive take-over {here}"
+    );
+    Some(Condition { kind: "HeldByOtherNode".to_owned(), message })
 }
 
 /// A node.
@@ -143,6 +159,7 @@ pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
         status: StorageNodeStatus {
             ready: known.session.is_some(),
             purged: known.record.purged,
+            silent_since_ms: known.silent_since_ms,
             machine: known.record.machine.to_string(),
             incarnation: known.session.map(|session| session.incarnation.to_string()),
             session: known.session.map(|session| session.number.get()),

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::cluster::StateHash;
+use crate::cluster::{Holder, NotTakenOver, StateHash};
 use crate::device::Denied;
 use crate::ids::{DriveId, VolumeId};
 use crate::message::Obstacle;
@@ -28,12 +28,25 @@ pub enum Action {
         state: StateHash,
     },
     RemoveDevice(Target),
+    /// Gives a drive that another node holds to the node that has it now.
+    TakeOver(TakeOver),
     /// Gives up a host whose machine is gone, with all that is on it.
     PurgeHost {
         host: String,
     },
     /// Which volumes stand in the way of a removal. Changes nothing.
     GetDependentVolumes(Target),
+}
+
+/// A drive that is to be taken over, as a person saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct TakeOver {
+    /// Where the drive is now.
+    pub target: Target,
+    /// Its serial number; its name if it has none.
+    pub serial: String,
+    /// Only while it is in this state.
+    pub state: Option<StateHash>,
 }
 
 /// Names a drive: by name, id or serial number; with a host also by path or bay. `host:device` in one text works too.
@@ -159,6 +172,16 @@ pub enum Reason {
     ChangedSince {
         now: StateHash,
     },
+    NotTakenOver(Box<NotTakenOver>),
+    /// It is taken over from that node.
+    TakenFrom {
+        node: String,
+        holder: Holder,
+    },
+    /// What is on a drive goes where the drive goes.
+    VolumesComeAlong {
+        volumes: usize,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -197,6 +220,14 @@ impl fmt::Display for Reason {
                 "ChangedSince: it is not as it was when it was planned (its state is {now} now); look at it, and plan \
                  again:  hotbay drive plan"
             ),
+            Self::NotTakenOver(why) => why.fmt(f),
+            Self::TakenFrom { node, holder } => write!(f, "{node} {holder}"),
+            Self::VolumesComeAlong { volumes: 1 } => {
+                f.write_str("1 volume is on it and comes with it")
+            }
+            Self::VolumesComeAlong { volumes } => {
+                write!(f, "{volumes} volumes are on it and come with it")
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use hotbay_api::convert::{
 };
 use hotbay_api::{agent, cms};
 use hotbay_control::fuzzing as control;
-use hotbay_core::cms::{Action, Target};
+use hotbay_core::cms::{Action, TakeOver, Target};
 use hotbay_core::device::{Denied, DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
@@ -190,6 +190,11 @@ pub(crate) fn action_seeds() -> Vec<Vec<u8>> {
             state: "s-0152ee94c346268c".parse().expect("it is well formed"),
         },
         Action::RemoveDevice(target.clone()),
+        Action::TakeOver(TakeOver {
+            target: target.clone(),
+            serial: "S3X1A9".to_owned(),
+            state: "s-0152ee94c346268c".parse().ok(),
+        }),
         Action::GetDependentVolumes(target),
     ]
     .map(|action| action_to_wire(&action).encode_to_vec())

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
-pub(crate) use drive::{DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs};
+pub(crate) use drive::{
+    DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs, TakeOverArgs, TakeOverFormat,
+};
 
 use crate::config::ConfigCommand;
 use crate::run::RunCommand;
@@ -32,7 +34,7 @@ Look:
   events       What happened lately, and with --follow what happens
   status       How it all stands, in a few lines
 Act:
-  drive        Drives in and out of operation: add, remove; plan, explain
+  drive        In and out of operation: add, remove; take-over, plan, explain
   host         The same for all drives of a host: add, remove; purge a lost one
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt

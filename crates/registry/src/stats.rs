@@ -11,13 +11,14 @@ use hotbay_core::order::Goal;
 
 use crate::actor::{CallError, ToAgent};
 
-const ACTIONS: [&str; 6] = [
+const ACTIONS: [&str; 7] = [
     "ADD_DEVICE",
     "ADD_HOST",
     "GET_DEPENDENT_VOLUMES",
     "PURGE_HOST",
     "REMOVE_DEVICE",
     "REMOVE_HOST",
+    "TAKE_OVER_DEVICE",
 ];
 const CODES: [Code; 6] =
     [Code::Ok, Code::Already, Code::TryAgain, Code::InvalidState, Code::NotFound, Code::Argument];
@@ -188,6 +189,7 @@ pub(crate) fn action_kind(action: &Action) -> usize {
         Action::PurgeHost { .. } => "PURGE_HOST",
         Action::RemoveDevice(_) => "REMOVE_DEVICE",
         Action::RemoveHost { .. } => "REMOVE_HOST",
+        Action::TakeOver(_) => "TAKE_OVER_DEVICE",
     };
     ACTIONS.iter().position(|known| *known == name).expect("every action is listed")
 }

@@ -1,6 +1,6 @@
 //! Actions: what a client asks for.
 
-use hotbay_core::cms::{Action, Target};
+use hotbay_core::cms::{Action, TakeOver, Target};
 
 use super::Malformed;
 use crate::cms as wire;
@@ -8,16 +8,32 @@ use crate::cms as wire;
 /// Decodes one action. Whether the names in it mean anything is the registry's to say.
 pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
     let kind = action.r#type();
-    let wire::Action { r#type: number, host, device, with_removed, returned, expected_state } =
-        action;
+    let wire::Action {
+        r#type: number,
+        host,
+        device,
+        with_removed,
+        returned,
+        expected_state,
+        serial,
+    } = action;
     let target = |host: String, device: String| Target {
         host: Some(host).filter(|host| !host.is_empty()),
         device,
     };
     // Whoever says in which state a drive must be does not want it taken in any other.
-    if !expected_state.is_empty() && kind != wire::ActionType::AddDevice {
-        let problem = "only an ADD_DEVICE has it".to_owned();
+    let in_a_state = [wire::ActionType::AddDevice, wire::ActionType::TakeOverDevice];
+    if !expected_state.is_empty() && !in_a_state.contains(&kind) {
+        let problem = "only an ADD_DEVICE and a TAKE_OVER_DEVICE have it".to_owned();
         return Err(Malformed::Field { field: "expected_state", problem });
+    }
+    let problem = match (serial.is_empty(), kind == wire::ActionType::TakeOverDevice) {
+        (true, true) => Some("a TAKE_OVER_DEVICE needs the drive's serial number"),
+        (false, false) => Some("only a TAKE_OVER_DEVICE has it"),
+        (true, false) | (false, true) => None,
+    };
+    if let Some(problem) = problem {
+        return Err(Malformed::Field { field: "serial", problem: problem.to_owned() });
     }
     match kind {
         wire::ActionType::Unknown => {
@@ -36,6 +52,12 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
             Ok(Action::AddPlanned { target: target(host, device), state })
         }
         wire::ActionType::RemoveDevice => Ok(Action::RemoveDevice(target(host, device))),
+        wire::ActionType::TakeOverDevice => {
+            let state = Some(expected_state).filter(|state| !state.is_empty());
+            let state = state.map(|state| state.parse()).transpose();
+            let state = state.map_err(|error| Malformed::field("expected_state", error))?;
+            Ok(Action::TakeOver(TakeOver { target: target(host, device), serial, state }))
+        }
         wire::ActionType::GetDependentVolumes => {
             Ok(Action::GetDependentVolumes(target(host, device)))
         }
@@ -69,6 +91,11 @@ pub fn action_to_wire(action: &Action) -> wire::Action {
             ..on_target(wire::ActionType::AddDevice, target)
         },
         Action::RemoveDevice(target) => on_target(wire::ActionType::RemoveDevice, target),
+        Action::TakeOver(TakeOver { target, serial, state }) => wire::Action {
+            expected_state: state.map(|state| state.to_string()).unwrap_or_default(),
+            serial: serial.clone(),
+            ..on_target(wire::ActionType::TakeOverDevice, target)
+        },
         Action::GetDependentVolumes(target) => {
             on_target(wire::ActionType::GetDependentVolumes, target)
         }
@@ -98,6 +125,29 @@ mod tests {
         ] {
             let error = action_from_wire(bad).unwrap_err().to_string();
             assert!(error.contains("expected_state"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_a_take_over_has_a_serial_number_and_never_without() {
+        let action = |kind: wire::ActionType, serial: &str, state: &str| wire::Action {
+            r#type: kind.into(),
+            device: "node-b:/dev/sdb".to_owned(),
+            serial: serial.to_owned(),
+            expected_state: state.to_owned(),
+            ..wire::Action::default()
+        };
+        for state in ["", "s-0152ee94c346268c"] {
+            let good = action(wire::ActionType::TakeOverDevice, "S1", state);
+            let read = action_from_wire(good.clone()).unwrap();
+            assert_eq!(action_to_wire(&read), good);
+        }
+        for bad in [
+            action(wire::ActionType::TakeOverDevice, "", ""),
+            action(wire::ActionType::AddDevice, "S1", ""),
+            action(wire::ActionType::TakeOverDevice, "S1", "S1"),
+        ] {
+            assert!(action_from_wire(bad.clone()).is_err(), "{bad:?}");
         }
     }
 }

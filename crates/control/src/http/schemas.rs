@@ -89,6 +89,7 @@ fn action() -> Value {
             "type": {
                 "enum": [
                     "ADD_DEVICE", "ADD_HOST", "GET_DEPENDENT_VOLUMES", "PURGE_HOST", "REMOVE_DEVICE", "REMOVE_HOST",
+                    "TAKE_OVER_DEVICE",
                 ],
             },
             "host": words("The host that is meant, or that has the device."),
@@ -96,7 +97,10 @@ fn action() -> Value {
                              host:path."),
             "withRemoved": flag("ADD_HOST: also the drives that were removed on their own."),
             "returned": flag("ADD_HOST: a host that was purged is back."),
-            "expectedState": words("ADD_DEVICE: only while the drive's status.stateHash is this."),
+            "expectedState": words("ADD_DEVICE, TAKE_OVER_DEVICE: only while the drive's status.stateHash is \
+                                    this."),
+            "serial": words("TAKE_OVER_DEVICE: the drive's serial number, as a person typed it; its name if it has \
+                             none."),
         },
     })
 }
@@ -194,7 +198,7 @@ fn drive_status() -> Value {
         "volumes": texts(),
         "removalWanted": flag("A removal was asked for and waits for the volumes."),
         "askedBy": text(),
-        "stateHash": words("Stands for all that adding it rests on. Another one: look at it again."),
+        "stateHash": words("Stands for all that adding or taking it over rests on. Another one: look at it again."),
     });
     if let (Some(properties), Value::Object(details)) = (properties.as_object_mut(), details()) {
         properties.extend(details);
@@ -262,6 +266,7 @@ fn node() -> Value {
         json!({
             "ready": flag("The agent is registered."),
             "purged": flag("The host was given up."),
+            "silentSinceMs": number("Since when the agent is not connected; not there if the registry started later."),
             "machine": text(),
             "incarnation": text(),
             "session": number("The number of the agent's session."),

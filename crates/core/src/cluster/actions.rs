@@ -11,11 +11,14 @@
 //! | Remove | Attaching, Attached | generation+1, Closing, `E_TRY_AGAIN` |
 //! | Remove | Closing | `E_TRY_AGAIN` with what it waits for |
 //! | Remove | Detached, or Unknown and reported closed | `S_OK` |
+//!
+//! What a take-over is answered is in `take_over`.
 
 use super::find::Unmet;
 use super::life::Happening;
+use super::take_over::Sought;
 use super::{About, Cluster, Contact, Effects, Notice, Reply, State, StateHash};
-use crate::cms::{Action, Code, Outcome, Reason};
+use crate::cms::{Action, Code, Outcome, Reason, TakeOver};
 use crate::ids::{DriveId, NodeId};
 use crate::order::Goal;
 
@@ -32,13 +35,14 @@ pub(super) struct Asked<'a> {
 }
 
 /// An action whose names have been found.
-#[derive(Clone, Copy)]
-enum Resolved {
+#[derive(Clone)]
+enum Resolved<'a> {
     AddHost { node: NodeId, with_removed: bool, returned: bool },
     RemoveHost(NodeId),
     PurgeHost(NodeId),
     AddDevice { drive: DriveId, planned: Option<StateHash> },
     RemoveDevice(DriveId),
+    TakeOver(Sought, &'a TakeOver),
     GetDependent(DriveId),
 }
 
@@ -54,7 +58,7 @@ impl Cluster {
         let asked = Asked { by: asked_by, with_host: false, now_ms };
         let resolved: Vec<_> = actions.iter().map(|action| self.resolve(action)).collect();
         let carry_out = |cluster: &mut Self| {
-            let one = |resolved: Result<Resolved, Unmet>| match resolved {
+            let one = |resolved: Result<Resolved<'_>, Unmet>| match resolved {
                 Ok(resolved) => cluster.carry_out(resolved, asked, &mut effects),
                 Err(Unmet { code, reason }) => Outcome::because(code, reason),
             };
@@ -66,12 +70,12 @@ impl Cluster {
         }
         // The same code on a copy that is thrown away: a dry run cannot differ from the real thing.
         let named = actions.iter().filter_map(|action| self.resolve(action).ok());
-        let mut copy = self.excerpt(named.map(|resolved| self.node_of(resolved)).collect());
+        let mut copy = self.excerpt(named.flat_map(|resolved| self.nodes_of(&resolved)).collect());
         Effects { reply: Reply::Acted(carry_out(&mut copy)), ..Effects::default() }
     }
 
     /// Finds what an action names.
-    fn resolve(&self, action: &Action) -> Result<Resolved, Unmet> {
+    fn resolve<'a>(&self, action: &'a Action) -> Result<Resolved<'a>, Unmet> {
         Ok(match action {
             Action::AddHost { host, with_removed, returned } => Resolved::AddHost {
                 node: self.host(host)?,
@@ -87,24 +91,30 @@ impl Cluster {
                 Resolved::AddDevice { drive: self.find(target)?, planned: Some(*state) }
             }
             Action::RemoveDevice(target) => Resolved::RemoveDevice(self.find(target)?),
+            Action::TakeOver(wanted) => Resolved::TakeOver(self.sought(&wanted.target)?, wanted),
             Action::GetDependentVolumes(target) => Resolved::GetDependent(self.find(target)?),
         })
     }
 
-    fn node_of(&self, resolved: Resolved) -> NodeId {
+    /// The nodes that an action may change, or looks at.
+    fn nodes_of(&self, resolved: &Resolved<'_>) -> Vec<NodeId> {
         match resolved {
             Resolved::AddHost { node, .. }
             | Resolved::RemoveHost(node)
-            | Resolved::PurgeHost(node) => node,
+            | Resolved::PurgeHost(node) => vec![*node],
             Resolved::AddDevice { drive: id, .. }
             | Resolved::RemoveDevice(id)
-            | Resolved::GetDependent(id) => self.drives[&id].record.node,
+            | Resolved::GetDependent(id) => vec![self.drives[id].record.node],
+            Resolved::TakeOver(Sought { to, from, .. }, _) => {
+                let known = |node: &NodeId| self.nodes.contains_key(node);
+                [*to, *from].into_iter().filter(known).collect()
+            }
         }
     }
 
     fn carry_out(
         &mut self,
-        resolved: Resolved,
+        resolved: Resolved<'_>,
         asked: Asked<'_>,
         effects: &mut Effects,
     ) -> Outcome {
@@ -130,6 +140,9 @@ impl Cluster {
                 (drive, self.add(drive, asked, planned, effects))
             }
             Resolved::RemoveDevice(id) => (id, self.remove(id, asked, effects)),
+            Resolved::TakeOver(sought, wanted) => {
+                (sought.drive, self.take_over(&sought, wanted, asked, effects))
+            }
             Resolved::GetDependent(id) => {
                 let dependent = self.drives[&id].record.volumes.iter().copied().collect();
                 (id, Outcome { dependent, ..Outcome::new(Code::Ok) })
@@ -320,12 +333,12 @@ impl Cluster {
     }
 
     /// What is wanted has changed: whatever the agent said of the order before does not count any more.
-    fn order_anew(&mut self, id: DriveId, effects: &mut Effects) {
+    pub(super) fn order_anew(&mut self, id: DriveId, effects: &mut Effects) {
         self.drives.get_mut(&id).expect("only known drives").contact = Contact::Silent;
         effects.orders.extend(self.owed(id));
     }
 
-    fn rewound(&self, node: NodeId) -> bool {
+    pub(super) fn rewound(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|node| !node.rewound.is_empty())
     }
 

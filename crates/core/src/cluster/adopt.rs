@@ -40,8 +40,10 @@ impl Cluster {
         let next = highest.map_or(Term::first(term), |highest| highest.succeeded_by(term));
         self.registry.terms.push(next);
         effects.writes.push(Write::Registry(self.registry.clone()));
-        for (drive, generation, goal) in heard.values().flat_map(|heard| heard.drives.clone()) {
-            self.adopt_drive(drive, generation, goal, now_ms, &mut effects);
+        for (name, heard) in &heard {
+            for (drive, generation, goal) in &heard.drives {
+                self.adopt_drive(name, (*drive, *generation, *goal), now_ms, &mut effects);
+            }
         }
         for name in heard.keys() {
             let text = format!("What {name} knows was adopted; the registry goes on above it.");
@@ -54,9 +56,8 @@ impl Cluster {
 
     fn adopt_drive(
         &mut self,
-        id: DriveId,
-        theirs: Generation,
-        goal: Goal,
+        by: &NodeName,
+        (id, theirs, goal): (DriveId, Generation, Goal),
         now_ms: u64,
         effects: &mut Effects,
     ) {
@@ -70,8 +71,12 @@ impl Cluster {
         if known {
             return;
         }
+        // Whoever was told last to attach it has it: it was taken over since.
+        if let Some(node) = self.node_by_name.get(by).copied().filter(|_| goal == Goal::Attach) {
+            self.give_to(node, id, effects);
+        }
         // A host that was given up gets no order but to close, whatever its machine remembers.
-        let goal = if self.is_purged(drive.record.node) { Goal::Detach } else { goal };
+        let goal = if self.is_purged(self.drives[&id].record.node) { Goal::Detach } else { goal };
         self.change_drive(id, effects, |record| {
             record.generation = theirs.next();
             record.removal_wanted = false;

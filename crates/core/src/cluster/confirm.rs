@@ -43,6 +43,10 @@ impl Cluster {
                         record.take_over &= ordered.goal == Goal::Detach;
                     });
                 }
+                if ordered.goal == Goal::Attach {
+                    // It has the node's own name now; the next report says the rest.
+                    self.drives.get_mut(&id).expect("looked up above").label = None;
+                }
                 match ordered.goal {
                     Goal::Attach => Contact::Confirmed,
                     Goal::Detach => Contact::Reported { open: false },

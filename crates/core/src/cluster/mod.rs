@@ -19,6 +19,7 @@ mod presence;
 mod purge;
 mod records;
 mod registration;
+mod take_over;
 #[cfg(test)]
 pub(crate) mod testing;
 
@@ -33,6 +34,7 @@ pub use notice::{About, Notice};
 pub use planned::{NotAStateHash, StateHash};
 pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
 pub use registration::{Difference, RegistrationRefused};
+pub use take_over::{Holder, NotTakenOver};
 
 use crate::cms::{Action, Outcome};
 use crate::device::{LabelSeen, Observed};
@@ -179,6 +181,10 @@ pub struct Node {
     pub agent_record: Option<RecordHealth>,
     /// What the agent says is not as it should be.
     pub conditions: Vec<NodeCondition>,
+    /// Since when the agent is not connected, if this registry has seen it go. For people; nothing is decided by it.
+    pub silent_since_ms: Option<u64>,
+    /// Drives of other nodes that this one was told to close in this session.
+    not_its_own: BTreeMap<DriveId, Order>,
     /// The highest session number that has registered.
     newest: SessionNumber,
 }
@@ -283,10 +289,11 @@ impl Cluster {
                 let mut effects = Effects::default();
                 self.note_conditions(node, conditions, &mut effects);
                 self.take_inventory(node, devices, fresh, now_ms, &mut effects);
+                self.close_again(node, &mut effects);
                 Ok(effects)
             }
             Event::Answer { session, answer } => self.answer(session, answer, now_ms),
-            Event::SessionClosed(session) => Ok(self.close_session(session)),
+            Event::SessionClosed(session) => Ok(self.close_session(session, now_ms)),
             Event::Act { actions, asked_by, dry_run } => {
                 Ok(self.act(&actions, &asked_by, dry_run, now_ms))
             }
@@ -392,7 +399,7 @@ impl Cluster {
         }
     }
 
-    fn close_session(&mut self, session: SessionNumber) -> Effects {
+    fn close_session(&mut self, session: SessionNumber, now_ms: u64) -> Effects {
         let mut effects = Effects::default();
         let Some(id) = self.sessions.remove(&session) else { return effects };
         let node = self.nodes.get_mut(&id).expect("sessions name known nodes");
@@ -400,6 +407,8 @@ impl Cluster {
             return effects;
         }
         node.session = None;
+        node.silent_since_ms = Some(now_ms);
+        node.not_its_own.clear();
         let text = format!("The agent of {} cannot be reached.", node.record.name);
         effects.notices.push(Notice::warning(About::Node(id), text));
         for drive in &node.drives {
@@ -421,6 +430,8 @@ impl Cluster {
             rewound: Vec::new(),
             agent_record: None,
             conditions: Vec::new(),
+            silent_since_ms: None,
+            not_its_own: BTreeMap::new(),
             newest: SessionNumber::default(),
             record,
         };

@@ -46,11 +46,13 @@ impl Cluster {
     /// Why a newcomer cannot be added.
     pub fn conflict(&self, newcomer: &Newcomer) -> Denied {
         let record = &self.drives[&newcomer.like].record;
-        let node = self.nodes.get(&record.node).map(|node| node.record.name.to_string());
+        let name = |id| self.nodes.get(&id).map(|node| node.record.name.to_string());
+        let here = name(newcomer.node).filter(|_| newcomer.node != record.node);
         Denied::IdentityConflict {
             drive: record.name.clone(),
-            node: node.unwrap_or_default(),
+            node: name(record.node).unwrap_or_default(),
             path: record.observed.path.clone(),
+            here: here.map(|node| format!("{node}:{}", newcomer.device.path)),
         }
     }
 
@@ -65,7 +67,7 @@ impl Cluster {
         let alike = alike.map(|newcomer| {
             let node = self.nodes[&record.node].record.name.to_string();
             let path = newcomer.device.path.clone();
-            Denied::IdentityConflict { drive: format!("{node}:{path}"), node, path }
+            Denied::IdentityConflict { drive: format!("{node}:{path}"), node, path, here: None }
         });
         record.observed.denied.iter().cloned().chain(alike)
     }
@@ -80,7 +82,7 @@ impl Cluster {
         })
     }
 
-    fn newcomers_on(&self, node: NodeId) -> impl Iterator<Item = &Newcomer> {
+    pub(super) fn newcomers_on(&self, node: NodeId) -> impl Iterator<Item = &Newcomer> {
         let of_node = self.newcomers.range((node, String::new())..);
         of_node.take_while(move |((on, _), _)| *on == node).map(|(_, newcomer)| newcomer)
     }
@@ -229,6 +231,7 @@ mod tests {
             drive: "d-00000000".into(),
             node: "node-a".into(),
             path: "/dev/sda".into(),
+            here: Some("node-b:/dev/sdb".into()),
         };
         assert_eq!(outcome.code, Code::InvalidState);
         assert_eq!(outcome.reasons, [Reason::Denied(denied.clone())]);
@@ -316,6 +319,7 @@ mod tests {
             drive: "node-a:/dev/sdb".into(),
             node: "node-a".into(),
             path: "/dev/sdb".into(),
+            here: None,
         };
         assert_eq!(outcome.reasons, [Reason::Denied(denied)]);
         reports(&mut cluster, A, vec![at("/dev/sda", "S1")]);

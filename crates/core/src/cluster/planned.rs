@@ -57,12 +57,12 @@ impl Cluster {
         // Until its agent has said what is there, a drive is taken to be where it was.
         let reports = self.nodes.get(&record.node).is_some_and(|node| node.session.is_some());
         sum.add(&[u8::from(drive.present || !reports)]);
-        Some(StateHash(sum.0))
+        Some(sum.hash())
     }
 }
 
 /// FNV-1a, 64 bits: nobody gains anything by two drives with the same sum, so chance is all that it must withstand.
-struct Sum(u64);
+pub(super) struct Sum(u64);
 
 impl Default for Sum {
     fn default() -> Self {
@@ -72,7 +72,7 @@ impl Default for Sum {
 
 impl Sum {
     /// Adds one field, with its length, so that what stands at the end of one is not at the beginning of the next.
-    fn add(&mut self, bytes: &[u8]) {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
         for byte in (bytes.len() as u64).to_le_bytes().iter().chain(bytes) {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
@@ -83,7 +83,11 @@ impl Sum {
         self.add(text.map_or(&[], |text| text.as_bytes()));
     }
 
-    fn device(&mut self, device: &Observed) {
+    pub(super) fn hash(&self) -> StateHash {
+        StateHash(self.0)
+    }
+
+    pub(super) fn device(&mut self, device: &Observed) {
         let Evidence { nvme, wwn, serial, model, file } = &device.evidence;
         for fact in [nvme, wwn, serial, model, file] {
             self.text(fact.as_ref());

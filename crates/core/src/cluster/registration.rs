@@ -93,6 +93,8 @@ impl Cluster {
         }
         let node = self.nodes.get_mut(&id).expect("inserted above");
         node.session = Some(Session { number: session, incarnation, certificate });
+        node.silent_since_ms = None;
+        node.not_its_own.clear();
         node.newest = session;
         node.agent_record = Some(record);
         self.sessions.insert(session, id);
@@ -432,6 +434,7 @@ impl Cluster {
         }
         let forgotten = reports.values().filter(|report| !self.drives.contains_key(&report.drive));
         unknown.extend(forgotten.filter_map(|report| self.close_unknown(node, report)));
+        unknown.extend(self.close_what_is_not_its_own(node, reports.values()));
         (allowed, unknown)
     }
 

@@ -147,6 +147,9 @@ pub enum Denied {
         drive: String,
         node: String,
         path: String,
+        /// Where it is now, as it is named to take that drive over; none if they are in one machine.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        here: Option<String>,
     },
     /// It cannot be looked at, so nothing is known about what is on it.
     Unreadable {
@@ -189,8 +192,14 @@ impl fmt::Display for Denied {
             Self::NoIdentity => {
                 f.write_str("nothing tells it from another drive (no serial number)")
             }
-            Self::IdentityConflict { drive, node, path } => {
-                write!(f, "IdentityConflict: it looks like {drive}, which is {path} on {node}")
+            Self::IdentityConflict { drive, node, path, here } => {
+                write!(f, "IdentityConflict: it looks like {drive}, which is {path} on {node}")?;
+                match here {
+                    Some(here) => {
+                        write!(f, "; if it was moved here:  hotbay drive take-over {here}")
+                    }
+                    None => Ok(()),
+                }
             }
             Self::Unreadable { error } => write!(f, "it cannot be read ({error})"),
             Self::ForeignCluster { cluster } => {

@@ -29,6 +29,24 @@ Examples:
   hotbay drive remove S3X1A9 --wait    by its serial number
   hotbay drive remove node-a:bay-0 --wait --timeout 30m";
 
+const TAKE_OVER_EXAMPLES: &str = "\
+A drive that was moved is denied with IdentityConflict while its old node still
+has it in its record. If that node reports it gone and nothing is wanted of it
+there, the drive moves by itself. Else a person has to say so: because the node
+is dead, or because the drive was pulled out while it was in operation.
+
+The drive keeps its name and what is on it; only its label is written. The old
+node may only close it from then on. While that node is connected and reports
+the drive as well, this is refused. A node that is not connected cannot be
+asked: see that it is off, or does not reach the drive. If it still runs and
+does, both would write to it.
+
+The serial number has to be typed (the drive's name, if it has none).
+
+Examples:
+  hotbay drive take-over node-b:bay-3 --dry-run
+  hotbay drive take-over node-b:/dev/sdb --serial S3X1A9 --wait";
+
 const PLAN_EXAMPLES: &str = "\
 Prints a list for 'hotbay drive add -f', with the state of every drive; look at
 it, take out what is to stay as it is, and add the rest. Patterns have *, ? and
@@ -54,6 +72,9 @@ pub(crate) enum DriveCommand {
     /// Takes drives out of operation
     #[command(after_help = REMOVE_EXAMPLES)]
     Remove(DriveArgs),
+    /// Takes over a drive that was moved here while another node holds it
+    #[command(after_help = TAKE_OVER_EXAMPLES)]
+    TakeOver(TakeOverArgs),
     /// Prints a list of drives to look at and then to add: for many at once
     #[command(after_help = PLAN_EXAMPLES)]
     Plan(PlanArgs),
@@ -88,6 +109,26 @@ pub(crate) struct DriveAddArgs {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) how: HowArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TakeOverArgs {
+    /// Where the drive is now: node:/dev/x, or node:bay-0
+    #[arg(value_name = "NODE:PATH")]
+    pub(crate) target: String,
+    /// Its serial number, instead of typing it when asked
+    #[arg(long, value_name = "SERIAL")]
+    pub(crate) serial: Option<String>,
+    /// Print the answer as JSON; nothing is asked, so --serial or --dry-run goes with it
+    #[arg(short, long, value_name = "FORMAT", conflicts_with = "wait")]
+    pub(crate) output: Option<TakeOverFormat>,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TakeOverFormat {
+    Json,
 }
 
 /// Which drives a plan lists: those that fit everything given here.

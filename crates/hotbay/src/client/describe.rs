@@ -137,11 +137,13 @@ fn node(node: &StorageNode) -> (String, Lines) {
         (false, true) => "registered",
         (false, false) => "not connected",
     };
+    let silent = status.silent_since_ms.filter(|_| !status.purged);
+    let silent = silent.map(|since| format!(" for {}", words::ago(since, now_ms())));
     let mut lines = vec![
         ("Name", node.metadata.name.clone()),
         ("Id", node.metadata.uid.clone()),
         ("Machine", status.machine.clone()),
-        ("Agent", agent.to_owned()),
+        ("Agent", format!("{agent}{}", silent.unwrap_or_default())),
         ("Drives", format!("{}, {} in operation", status.drives, status.drives_in_operation)),
     ];
     lines.extend(status.incarnation.iter().map(|start| ("Incarnation", start.clone())));

@@ -81,7 +81,7 @@ pub(crate) enum ClientError {
     #[error("{file}, line {line}, column {column}: {what}")]
     PlanText { file: String, line: u64, column: u64, what: String },
     #[error("this is not done without a word of consent")]
-    NotConfirmed { typed: String },
+    NotConfirmed { typed: String, instead: &'static str },
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -186,10 +186,10 @@ impl ClientError {
                 &["use the same release of hotbay on both sides"]
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
-            Self::NotConfirmed { typed } => {
+            Self::NotConfirmed { typed, instead } => {
                 return vec![
                     "nothing was changed".to_owned(),
-                    format!("type {typed} when asked, or give --yes"),
+                    format!("type {typed} when asked, or give {instead}"),
                 ];
             }
             Self::TurnedDown { .. }

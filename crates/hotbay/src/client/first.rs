@@ -39,6 +39,9 @@ impl Patience {
             ClientCommand::Drive { command: DriveCommand::Remove(args) } => {
                 Self::of_action(&args.how)
             }
+            ClientCommand::Drive { command: DriveCommand::TakeOver(args) } => {
+                Self::of_action(&args.how)
+            }
             ClientCommand::Host {
                 command: HostCommand::Add { how, .. } | HostCommand::Remove { how, .. },
             } => Self::of_action(how),
@@ -186,6 +189,7 @@ mod tests {
             ("drive add a --wait --timeout 0", Patience::Endless),
             ("host add a --wait --timeout 2s", Patience::Limited(Duration::from_secs(2))),
             ("host remove a --wait", minutes),
+            ("drive take-over a --wait", minutes),
             ("host purge a --yes", Patience::None),
         ] {
             let words = std::iter::once("hotbay").chain(line.split(' '));

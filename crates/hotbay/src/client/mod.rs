@@ -2,7 +2,7 @@
 //!
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
-//!   [`repair`] is for what a person decides once things went wrong.
+//!   [`repair`] and [`take_over`] are for what a person decides once things went wrong, with [`mod@typed`].
 //! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
 //! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
 //!   [`error`] why it does not work, [`exit`] what a script sees of all that.
@@ -28,6 +28,8 @@ mod screen;
 mod status;
 mod suggest;
 pub(crate) mod table;
+mod take_over;
+mod typed;
 mod wait;
 pub(crate) mod words;
 
@@ -73,6 +75,9 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                 let asked = match command {
                     DriveCommand::Add(args) => Asked::to_add(args, listed),
                     DriveCommand::Remove(args) => Asked::to_remove(args),
+                    DriveCommand::TakeOver(args) => {
+                        return take_over::run(&api, &mut screen, args, began).await;
+                    }
                     DriveCommand::Plan(args) => return plan::run(&api, &mut screen, args).await,
                     DriveCommand::Explain { name, output } => {
                         return explain::run(&api, &mut screen, &name, output).await;

@@ -50,6 +50,8 @@ impl Wanted {
     fn fits(&self, drive: &Drive) -> bool {
         let status = &drive.status;
         (self.all || rows::usable(drive))
+            // What looks like another drive is taken over, not added.
+            && !drive.metadata.uid.is_empty()
             && status.state_hash.is_some()
             && self.node.fits(|pattern| pattern.fits(&status.node))
             && self.criteria.fit(traits(status))
@@ -176,8 +178,10 @@ mod tests {
         let denied = drive(json!({ "denied": denied }));
         assert!(!wanted("").fits(&denied) && wanted("--all").fits(&denied));
         assert_eq!(entry(&denied).why.as_deref(), Some("it is read-only"));
-        // What looks like another drive has no state of its own, and cannot be added by any list.
-        assert!(!wanted("--all").fits(&drive(json!({ "stateHash": null }))));
+        // What looks like another drive cannot be added by any list.
+        let mut newcomer = drive(json!({}));
+        newcomer.metadata.uid.clear();
+        assert!(!wanted("--all").fits(&newcomer));
     }
 
     #[test]

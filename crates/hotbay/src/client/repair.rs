@@ -1,8 +1,6 @@
 //! What a person decides once things went wrong: a machine that is gone, a registry that went back in time. What is
 //! lost or changed is said first, and a word has to be typed.
 
-use std::io::{BufRead, IsTerminal};
-
 use hotbay_api::cms::{Action, ActionResult, ActionType};
 use hotbay_core::cms::Code;
 
@@ -11,6 +9,7 @@ use super::api::{Api, Kind};
 use super::error::ClientError;
 use super::exit::Exit;
 use super::screen::{Screen, plain};
+use super::typed::typed;
 use super::{suggest, words};
 
 /// `hotbay host purge`.
@@ -103,16 +102,5 @@ pub(crate) async fn adopt(api: &Api, screen: &mut Screen, yes: bool) -> Result<E
 
 /// Has a person type a word, unless consent was given on the command line.
 fn confirm(screen: &mut Screen, yes: bool, word: &str) -> Result<(), ClientError> {
-    if yes {
-        return Ok(());
-    }
-    let not_confirmed = || ClientError::NotConfirmed { typed: word.to_owned() };
-    let stdin = std::io::stdin();
-    if !stdin.is_terminal() {
-        return Err(not_confirmed());
-    }
-    screen.line(&format!("Type {word} to go on:"))?;
-    let mut typed = String::new();
-    stdin.lock().read_line(&mut typed)?;
-    if typed.trim() == word { Ok(()) } else { Err(not_confirmed()) }
+    if yes { Ok(()) } else { typed(screen, word, word, "--yes") }
 }
