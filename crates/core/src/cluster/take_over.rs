@@ -84,27 +84,23 @@ impl Holder {
             Self::Lost | Self::Silent { .. } | Self::Forgotten => true,
         }
     }
+}
 
-    /// In words, with the holder's name before it.
-    fn words(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Behind the holder's name.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const RISK: &str = "if it still runs and reaches this drive, both would write to it";
         match self {
             Self::HasIt => f.write_str("is connected and reports it"),
             Self::Lost => f.write_str("is connected, and reports that it is gone from there"),
             Self::Silent { for_ms: Some(ms) } => {
-                write!(f, "has not been heard for {}; {RISK}", time(ms))
+                write!(f, "has not been heard for {}; {RISK}", time(*ms))
             }
             Self::Silent { for_ms: None } => {
                 write!(f, "has not been heard since the registry started; {RISK}")
             }
             Self::Forgotten => write!(f, "is not known here; {RISK}"),
         }
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words(f)
     }
 }
 
@@ -385,11 +381,7 @@ impl Cluster {
         effects: &mut Effects,
     ) {
         let stamp = Stamp { term: self.term(), generation };
-        let Some(evidence) = self.drives.get(&id).map(|drive| &drive.record.observed.evidence)
-        else {
-            return;
-        };
-        let evidence = evidence.clone();
+        let evidence = self.drives[&id].record.observed.evidence.clone();
         let Some(there) = self.nodes.get_mut(&node) else { return };
         let Some(session) = there.session else { return };
         let ordered = Ordered { goal: Goal::Detach, stamp };
