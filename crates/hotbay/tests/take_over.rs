@@ -45,6 +45,22 @@ fn names(cluster: &Cluster) -> (String, String, PathBuf) {
     (name("a"), name("b"), cluster.drives[0].path.clone())
 }
 
+/// The newcomer is denied, and whoever looks at it is told what to do. Gives the drive's name, and what is to be typed.
+fn denied(cluster: &Cluster, node: &str, here: &str) -> (String, String) {
+    let row = eventually("the newcomer is listed", || listed(cluster, node));
+    let name = row["status"]["denied"][0]["drive"].as_str().unwrap().to_owned();
+    assert_eq!(row["status"]["denied"][0]["reason"], "IdentityConflict");
+    for looks in [&["describe", "drive"][..], &["drive", "explain"], &["drive", "add"]] {
+        let arguments: Vec<_> = looks.iter().copied().chain([here]).collect();
+        let output = cluster.client(&arguments);
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(&format!("hotbay drive take-over {node}:/")), "{looks:?}: {text}");
+    }
+    let word = row["status"]["serial"].as_str().unwrap_or(&name).to_owned();
+    (name, word)
+}
+
 #[test]
 fn a_drive_of_a_dead_machine_is_taken_over_by_a_persons_word() {
     let mut cluster = Cluster::new(1, false);
@@ -62,17 +78,7 @@ fn a_drive_of_a_dead_machine_is_taken_over_by_a_persons_word() {
     // Both machines reach it: that is refused.
     let new = agent(&cluster, &b, 3, &drive);
     let here = format!("{b}:bay-3");
-    let row = eventually("the newcomer is listed", || listed(&cluster, &b));
-    let name = row["status"]["denied"][0]["drive"].as_str().unwrap().to_owned();
-    assert_eq!(row["status"]["denied"][0]["reason"], "IdentityConflict");
-    for looks in [&["describe", "drive"][..], &["drive", "explain"], &["drive", "add"]] {
-        let arguments: Vec<_> = looks.iter().copied().chain([here.as_str()]).collect();
-        let output = cluster.client(&arguments);
-        let text = [output.stdout, output.stderr].concat();
-        let text = String::from_utf8(text).unwrap();
-        assert!(text.contains(&format!("hotbay drive take-over {b}:/")), "{looks:?}: {text}");
-    }
-    let word = row["status"]["serial"].as_str().unwrap_or(&name).to_owned();
+    let (name, word) = denied(&cluster, &b, &here);
     let refused = cluster.expect(&["drive", "take-over", &here, "--serial", &word], 5);
     assert!(refused.contains("SeenOnTwoNodes"), "{refused}");
 

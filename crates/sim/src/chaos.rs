@@ -156,7 +156,9 @@ impl World {
         note!(self, "{}: the drive in bay {bay} is pulled", self.machines[machine].name);
         self.fault(Fault::DrivePulled);
         self.look_soon(machine);
-        match self.rng.between(0, 9) {
+        let moves = self.scenario.takes_over && self.rng.chance(400);
+        let fate = if moves { 8 } else { self.rng.between(0, 9) };
+        match fate {
             0..=5 => self.undo_later(Undo::PutBack { disk, machine, bay }),
             6..=7 => {
                 self.fault(Fault::DriveSwapped);
@@ -167,9 +169,14 @@ impl World {
             }
             8 => {
                 let Some(other) = self.victim() else { return };
-                let bay = self.rng.index(self.machines[other].bays.len());
+                let to = self.rng.index(self.machines[other].bays.len());
                 self.fault(Fault::DriveMoved);
-                self.undo_later(Undo::PutBack { disk, machine: other, bay });
+                self.undo_later(Undo::PutBack { disk, machine: other, bay: to });
+                // Where people have drives taken over, what is in its way takes its place.
+                if moves && let Some(disk) = self.machines[other].bays[to].take() {
+                    self.look_soon(other);
+                    self.undo_later(Undo::PutBack { disk, machine, bay });
+                }
             }
             // It stays on the shelf.
             _ => {}

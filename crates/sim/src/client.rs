@@ -2,7 +2,7 @@
 //! somebody who places volumes.
 
 use hotbay_core::cluster::{Event as Happens, Reply, State};
-use hotbay_core::cms::{Action, Code, Target};
+use hotbay_core::cms::{Action, Code, TakeOver, Target};
 use hotbay_core::ids::{DriveId, VolumeId};
 
 use crate::drive::path_of;
@@ -165,6 +165,12 @@ impl World {
         if self.scenario.purges && self.rng.chance(80) {
             return Request::Act { action: self.give_up_or_take_back(machine, host), dry_run };
         }
+        if self.scenario.takes_over
+            && self.rng.chance(500)
+            && let Some(action) = self.take_over(machine)
+        {
+            return Request::Act { action, dry_run };
+        }
         let action = match self.rng.between(0, 99) {
             0..=39 => Action::AddDevice(target),
             40..=74 => Action::RemoveDevice(target),
@@ -190,6 +196,19 @@ impl World {
         } else {
             Action::PurgeHost { host }
         }
+    }
+
+    /// A drive that looks like one of another node is said to be that one, as a person sees it now.
+    fn take_over(&mut self, machine: usize) -> Option<Action> {
+        let site = self.machines[machine].site;
+        let cluster = &self.sites[site].process.as_ref()?.cluster;
+        let newcomers: Vec<_> = cluster.newcomers().collect();
+        let newcomer = self.rng.pick(&newcomers)?;
+        let host = cluster.node(newcomer.node)?.record.name.to_string();
+        let target = Target { host: Some(host), device: newcomer.device.path.clone() };
+        let serial = cluster.word_for(newcomer.like, &newcomer.device);
+        let state = self.rng.chance(500).then(|| cluster.newcomer_state(newcomer));
+        Some(Action::TakeOver(TakeOver { target, serial, state }))
     }
 
     fn wish_for_volume(&mut self, client: usize) -> Option<Request> {

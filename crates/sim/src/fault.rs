@@ -121,7 +121,9 @@ faults! {
     HostPurged
     /// A host that was given up is taken back.
     HostReturned
-    /// A drive of a host that was given up is opened on another one.
+    /// A person says that a drive belongs to the node that has it now.
+    TakeOverAsked
+    /// A drive that the label gives to another host is opened, by what a person said.
     TakenOver
 }
 

@@ -46,6 +46,8 @@ pub(crate) struct Scenario {
     pub(crate) volumes: bool,
     /// People give up hosts that are away, and take them back.
     pub(crate) purges: bool,
+    /// People have drives taken over that were moved while another node holds them.
+    pub(crate) takes_over: bool,
     pub(crate) clock_speeds: bool,
     pub(crate) latency_max: Millis,
     pub(crate) commit_max: Millis,
@@ -90,6 +92,7 @@ impl Scenario {
             volumes: rng.chance(500),
             // A rival that gives up a living host is answered by nobody: its removals prove nothing.
             purges: kind != Kind::Rival && rng.chance(200),
+            takes_over: kind != Kind::Rival && rng.chance(400),
             clock_speeds: rng.chance(300),
             latency_max: if rng.chance(200) { rng.between(200, 3_000) } else { rng.between(1, 50) },
             commit_max: if rng.chance(200) { rng.between(100, 2_000) } else { rng.between(2, 60) },

@@ -8,7 +8,7 @@ use hotbay_core::ids::{DriveId, NodeId};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Store {
     pub(crate) registry: Option<RegistryRecord>,
-    nodes: BTreeMap<NodeId, NodeRecord>,
+    pub(crate) nodes: BTreeMap<NodeId, NodeRecord>,
     pub(crate) drives: BTreeMap<DriveId, DriveRecord>,
 }
 

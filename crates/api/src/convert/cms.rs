@@ -27,9 +27,13 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         let problem = "only an ADD_DEVICE and a TAKE_OVER_DEVICE have it".to_owned();
         return Err(Malformed::Field { field: "expected_state", problem });
     }
-    if serial.is_empty() == (kind == wire::ActionType::TakeOverDevice) {
-        let problem = "a TAKE_OVER_DEVICE has it, and nothing else".to_owned();
-        return Err(Malformed::Field { field: "serial", problem });
+    let problem = match (serial.is_empty(), kind == wire::ActionType::TakeOverDevice) {
+        (true, true) => Some("a TAKE_OVER_DEVICE needs the drive's serial number"),
+        (false, false) => Some("only a TAKE_OVER_DEVICE has it"),
+        (true, false) | (false, true) => None,
+    };
+    if let Some(problem) = problem {
+        return Err(Malformed::Field { field: "serial", problem: problem.to_owned() });
     }
     match kind {
         wire::ActionType::Unknown => {

@@ -198,7 +198,7 @@ fn drive_status() -> Value {
         "volumes": texts(),
         "removalWanted": flag("A removal was asked for and waits for the volumes."),
         "askedBy": text(),
-        "stateHash": words("Stands for all that adding it, or taking it over, rests on. Another one: look at it again."),
+        "stateHash": words("Stands for all that adding or taking it over rests on. Another one: look at it again."),
     });
     if let (Some(properties), Value::Object(details)) = (properties.as_object_mut(), details()) {
         properties.extend(details);

@@ -59,6 +59,8 @@ pub enum NotTakenOver {
     HolderHasIt { drive: String, node: String, path: String },
     #[error("it is {drive} of {node} already; to put it into operation:  hotbay drive add {drive}")]
     NotElsewhere { drive: String, node: String },
+    #[error("say where {drive} is now:  hotbay drive take-over {here}")]
+    WhereIsIt { drive: String, here: String },
     #[error("it looks like {drive}, which is {path} of the same node; take one of them out")]
     SameNode { drive: String, path: String },
     #[error(
@@ -82,27 +84,23 @@ impl Holder {
             Self::Lost | Self::Silent { .. } | Self::Forgotten => true,
         }
     }
+}
 
-    /// In words, with the holder's name before it.
-    fn words(self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// Behind the holder's name.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const RISK: &str = "if it still runs and reaches this drive, both would write to it";
         match self {
             Self::HasIt => f.write_str("is connected and reports it"),
             Self::Lost => f.write_str("is connected, and reports that it is gone from there"),
             Self::Silent { for_ms: Some(ms) } => {
-                write!(f, "has not been heard for {}; {RISK}", time(ms))
+                write!(f, "has not been heard for {}; {RISK}", time(*ms))
             }
             Self::Silent { for_ms: None } => {
                 write!(f, "has not been heard since the registry started; {RISK}")
             }
             Self::Forgotten => write!(f, "is not known here; {RISK}"),
         }
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.words(f)
     }
 }
 
@@ -121,6 +119,7 @@ impl Cluster {
     pub(super) fn sought(&self, target: &Target) -> Result<Sought, Unmet> {
         let Some(newcomer) = self.newcomer(target) else {
             let drive = self.find(target)?;
+            self.said_where(target, drive)?;
             let known = &self.drives[&drive];
             let to = known.record.node;
             let from = known.label.map_or(to, |label| label.node);
@@ -138,6 +137,17 @@ impl Cluster {
         }
         let from = self.drives[like].record.node;
         Ok(Sought { drive: *like, to: *node, from, newcomer: Some(device.path.clone()) })
+    }
+
+    /// A drive is taken over where it is now. By its name it is where its record says, and that is what is in question.
+    fn said_where(&self, target: &Target, drive: DriveId) -> Result<(), Unmet> {
+        let by_place = target.host.is_some() || target.device.contains(':');
+        let mut elsewhere = self.newcomers.values().filter(|newcomer| newcomer.like == drive);
+        let Some(newcomer) = elsewhere.next().filter(|_| !by_place) else { return Ok(()) };
+        let (drive, node) = self.names(drive, newcomer.node);
+        let here = format!("{node}:{}", newcomer.device.path);
+        let why = Box::new(NotTakenOver::WhereIsIt { drive, here });
+        Err(Unmet { code: Code::InvalidState, reason: Reason::NotTakenOver(why) })
     }
 
     /// What must be typed to take a device over: its serial number, or the drive's name if it has none.
@@ -371,11 +381,7 @@ impl Cluster {
         effects: &mut Effects,
     ) {
         let stamp = Stamp { term: self.term(), generation };
-        let Some(evidence) = self.drives.get(&id).map(|drive| &drive.record.observed.evidence)
-        else {
-            return;
-        };
-        let evidence = evidence.clone();
+        let evidence = self.drives[&id].record.observed.evidence.clone();
         let Some(there) = self.nodes.get_mut(&node) else { return };
         let Some(session) = there.session else { return };
         let ordered = Ordered { goal: Goal::Detach, stamp };
@@ -395,10 +401,18 @@ impl Cluster {
         for report in reports.filter(|report| report.open) {
             let elsewhere =
                 self.drives.get(&report.drive).is_some_and(|drive| drive.record.node != node);
-            let seen = report.seen.map(|seen| seen.stamp.generation);
-            let seen = seen.or(report.label.map(|label| label.generation));
-            if let Some(seen) = seen.filter(|_| elsewhere) {
-                self.close_for_another(node, report.drive, seen.next(), &mut told);
+            // Its label may be another node's by now, and then says nothing of what this one was told.
+            let seen = DriveReport {
+                label: report.label.filter(|_| report.seen.is_none()),
+                ..report.clone()
+            };
+            let closed_at = seen.newest().map(|(generation, goal)| match goal {
+                Goal::Attach => generation.next(),
+                // It was told before, and has not got to it.
+                Goal::Detach => generation,
+            });
+            if let Some(generation) = closed_at.filter(|_| elsewhere) {
+                self.close_for_another(node, report.drive, generation, &mut told);
             }
         }
         told.orders.into_iter().map(|(_, order)| order).collect()
@@ -431,6 +445,9 @@ fn refused(why: NotTakenOver) -> Outcome {
     Outcome::because(Code::InvalidState, Reason::NotTakenOver(Box::new(why)))
 }
 
+#[cfg(test)]
+#[path = "take_over_histories.rs"]
+mod histories;
 #[cfg(test)]
 #[path = "take_over_tests.rs"]
 mod tests;

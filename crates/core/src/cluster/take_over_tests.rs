@@ -1,31 +1,31 @@
-//! Every row of the table, what becomes of an old node that comes back, and that no history lets two nodes attach one
-//! drive.
+//! Every row of the table of a take-over, and what becomes of an old node that comes back.
 
-use proptest::prelude::*;
-
-use super::*;
+use super::{Holder, NotTakenOver};
 use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
 use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says, store};
-use crate::cluster::{Event, Records, Refused, Reply};
-use crate::cms::Action;
-use crate::device::{Denied, LabelSeen};
-use crate::ids::{Incarnation, SessionNumber, TermId, VolumeId};
-use crate::message::{Answer, AnswerResult};
+use crate::cluster::{
+    Cluster, Effects, Event, Newcomer, Records, Refused, Reply, State, StateHash,
+};
+use crate::cms::{Action, Code, Outcome, Reason, TakeOver, Target};
+use crate::device::{Denied, LabelSeen, Observed};
+use crate::ids::{DriveId, Incarnation, SessionNumber, TermId, VolumeId};
+use crate::message::{Answer, AnswerResult, Obstacle, Order};
+use crate::order::{Generation, Goal};
 use crate::rules::Rules;
 
-const A: SessionNumber = SessionNumber::from_number(1);
+pub(super) const A: SessionNumber = SessionNumber::from_number(1);
 const B: SessionNumber = SessionNumber::from_number(2);
 
-fn at(path: &str) -> Observed {
+pub(super) fn at(path: &str) -> Observed {
     Observed { path: path.into(), ..device("S1") }
 }
 
-fn agent(devices: Vec<Observed>) -> Agent {
+pub(super) fn agent(devices: Vec<Observed>) -> Agent {
     let (rules, start) = (Rules::default(), Incarnation::from_bits(5));
     Agent::start(rules, start, RecordFound::Absent(None), devices, AttachAtStart::default()).0
 }
 
-fn target(device: &str) -> Target {
+pub(super) fn target(device: &str) -> Target {
     Target { host: None, device: device.into() }
 }
 
@@ -37,12 +37,20 @@ fn take_over(cluster: &mut Cluster) -> (Effects, Outcome) {
     act(cluster, wish("node-b:/dev/sdb", "S1", None))
 }
 
-fn reports(cluster: &mut Cluster, session: SessionNumber, devices: Vec<Observed>) -> Effects {
+pub(super) fn reports(
+    cluster: &mut Cluster,
+    session: SessionNumber,
+    devices: Vec<Observed>,
+) -> Effects {
     let fresh = (100..).take(devices.len()).map(DriveId::from_bits).collect();
     cluster.apply(Event::Devices { session, devices, conditions: vec![], fresh }, 0).unwrap()
 }
 
-fn done(cluster: &mut Cluster, session: SessionNumber, order: &Order) -> Result<Effects, Refused> {
+pub(super) fn done(
+    cluster: &mut Cluster,
+    session: SessionNumber,
+    order: &Order,
+) -> Result<Effects, Refused> {
     let Order { drive, ordered, incarnation, .. } = *order;
     let answer = Answer { drive, ordered, incarnation, result: AnswerResult::Done };
     cluster.apply(Event::Answer { session, answer }, 0)
@@ -69,7 +77,7 @@ fn in_operation() -> (Cluster, Agent) {
     (cluster, agent_a)
 }
 
-fn goes_silent(cluster: &mut Cluster, session: SessionNumber, now_ms: u64) {
+pub(super) fn goes_silent(cluster: &mut Cluster, session: SessionNumber, now_ms: u64) {
     cluster.apply(Event::SessionClosed(session), now_ms).unwrap();
 }
 
@@ -178,6 +186,10 @@ fn what_is_not_meant_or_not_known_is_refused_and_changes_nothing() {
         assert_eq!(*why(&outcome), expected);
         assert!(effects.writes.is_empty() && effects.orders.is_empty() && cluster == before);
     }
+    let (_, outcome) = act(&mut cluster, wish("d-00000000", "S1", None));
+    let here = "node-b:/dev/sdb".to_owned();
+    let drive = "d-00000000".to_owned();
+    assert_eq!(*why(&outcome), NotTakenOver::WhereIsIt { drive, here });
     let (_, outcome) = act(&mut cluster, wish("node-b:/dev/sdq", "S1", None));
     assert_eq!(outcome.code, Code::NotFound);
     // What the new node cannot use, it is not given.
@@ -280,11 +292,17 @@ fn an_old_node_that_comes_back_is_told_to_close_and_changes_nothing() {
         assert_eq!(cluster.drive(DRIVE).unwrap().record, record);
         goes_silent(&mut cluster, session, 0);
     }
-    // It takes the order this time, and comes back once more: what it has seen is not newer than the registry.
+    // It takes the order, and comes back before it has got to it: it is told the same, and no more than that.
     let effects = register(&mut cluster, 5, says(&agent_a, "node-a")).unwrap();
+    let close = registered(&effects).unknown.remove(0);
     agent_a.step(AgentEvent::Registered(registered(&effects)));
-    assert_eq!(agent_a.in_force(DRIVE).map(|ordered| ordered.goal), Some(Goal::Detach));
-    let effects = register(&mut cluster, 6, says(&agent_a, "node-a")).unwrap();
+    assert_eq!(agent_a.in_force(DRIVE), Some(close.ordered));
+    let mut says_open = says(&agent_a, "node-a");
+    says_open.drives[0].open = true;
+    let effects = register(&mut cluster, 6, says_open).unwrap();
+    assert_eq!(registered(&effects).unknown, [close]);
+    // What it has seen is not newer than the registry.
+    let effects = register(&mut cluster, 7, says(&agent_a, "node-a")).unwrap();
     assert!(registered(&effects).unknown.is_empty());
     assert_eq!(cluster.drive(DRIVE).unwrap().record, record);
 }
@@ -361,141 +379,4 @@ fn a_label_that_another_node_holds_can_be_taken_over_on_the_nodes_own_drive() {
     assert_eq!((*to, attach.take_over), (B, true));
     done(&mut cluster, B, &attach.clone()).unwrap();
     assert_eq!(cluster.held_by_label(DRIVE), None);
-}
-
-/// What a history is made of.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    Registers { node: usize, has_it: bool },
-    Reports { node: usize, has_it: bool },
-    GoesSilent { node: usize },
-    Add { node: usize },
-    Remove { node: usize },
-    TakeOver { node: usize },
-    Purge { node: usize },
-    Confirms { node: usize },
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let node = 0..2_usize;
-    prop_oneof![
-        3 => (node.clone(), any::<bool>()).prop_map(|(node, has_it)| Step::Registers { node, has_it }),
-        2 => (node.clone(), any::<bool>()).prop_map(|(node, has_it)| Step::Reports { node, has_it }),
-        2 => node.clone().prop_map(|node| Step::GoesSilent { node }),
-        2 => node.clone().prop_map(|node| Step::Add { node }),
-        1 => node.clone().prop_map(|node| Step::Remove { node }),
-        3 => node.clone().prop_map(|node| Step::TakeOver { node }),
-        1 => node.clone().prop_map(|node| Step::Purge { node }),
-        3 => node.prop_map(|node| Step::Confirms { node }),
-    ]
-}
-
-/// Two nodes that obey at once, and the session that each has.
-struct Two {
-    cluster: Cluster,
-    agents: [Agent; 2],
-    sessions: [Option<SessionNumber>; 2],
-    number: u64,
-    owed: [Option<Order>; 2],
-}
-
-impl Two {
-    const NAMES: [&str; 2] = ["node-a", "node-b"];
-
-    fn devices(has_it: bool) -> Vec<Observed> {
-        if has_it { vec![at("/dev/sdb")] } else { vec![] }
-    }
-
-    /// Gives orders to the agents that they are for.
-    fn obey(&mut self, effects: Effects) {
-        for (session, order) in effects.orders {
-            let node = self.sessions.iter().position(|there| *there == Some(session)).unwrap();
-            self.owed[node] = Some(order.clone());
-            self.agents[node].step(AgentEvent::Order(order));
-        }
-        if let Reply::Registered(answer) = effects.reply {
-            let node = self.sessions.iter().position(|there| *there == Some(answer.session));
-            let node = node.unwrap();
-            self.owed[node] = answer.allowed.iter().chain(&answer.unknown).next().cloned();
-            self.agents[node].step(AgentEvent::Registered(*answer));
-        }
-    }
-
-    fn takes(&mut self, step: Step) {
-        let named = |node: usize| target(&format!("{}:/dev/sdb", Self::NAMES[node]));
-        match step {
-            Step::Registers { node, has_it } => {
-                self.takes(Step::GoesSilent { node });
-                self.number += 1;
-                self.agents[node].step(AgentEvent::Devices(Self::devices(has_it)));
-                let says = says(&self.agents[node], Self::NAMES[node]);
-                let effects = register(&mut self.cluster, self.number, says);
-                self.sessions[node] = Some(SessionNumber::from_number(self.number));
-                self.obey(effects.expect("nobody is ahead of the registry"));
-            }
-            Step::Reports { node, has_it } => {
-                let Some(session) = self.sessions[node] else { return };
-                self.agents[node].step(AgentEvent::Devices(Self::devices(has_it)));
-                let effects = reports(&mut self.cluster, session, Self::devices(has_it));
-                self.obey(effects);
-            }
-            Step::GoesSilent { node } => {
-                let Some(session) = self.sessions[node].take() else { return };
-                self.agents[node].step(AgentEvent::SessionLost);
-                goes_silent(&mut self.cluster, session, 0);
-            }
-            Step::Add { node } => self.asks(Action::AddDevice(named(node))),
-            Step::Remove { node } => self.asks(Action::RemoveDevice(named(node))),
-            Step::TakeOver { node } => {
-                let (target, serial) = (named(node), "S1".to_owned());
-                self.asks(Action::TakeOver(TakeOver { target, serial, state: None }));
-            }
-            Step::Purge { node } => {
-                self.asks(Action::PurgeHost { host: Self::NAMES[node].into() });
-            }
-            Step::Confirms { node } => {
-                let Some(session) = self.sessions[node] else { return };
-                let Some(order) = self.owed[node].take() else { return };
-                // Late answers are refused; that is theirs to check.
-                drop(done(&mut self.cluster, session, &order));
-            }
-        }
-    }
-
-    fn asks(&mut self, action: Action) {
-        let effects = act(&mut self.cluster, action).0;
-        self.obey(effects);
-    }
-
-    /// What the agents that are connected were told last.
-    fn attach_goals(&self) -> usize {
-        let connected = (0..2).filter(|node| self.sessions[*node].is_some());
-        let goals = connected.filter_map(|node| self.agents[node].in_force(DRIVE));
-        goals.filter(|ordered| ordered.goal == Goal::Attach).count()
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
-
-    #[test]
-    fn no_history_lets_two_nodes_that_are_connected_attach_one_drive(
-        steps in proptest::collection::vec(step(), 1..40),
-    ) {
-        let (mut cluster, _) = lead(Records::default(), 1);
-        let first = agent(vec![at("/dev/sdb")]);
-        let registered = register(&mut cluster, 1, says(&first, "node-a")).unwrap();
-        let mut two = Two {
-            cluster,
-            agents: [first, agent(vec![])],
-            sessions: [Some(A), None],
-            number: 1,
-            owed: [None, None],
-        };
-        two.obey(registered);
-        for (number, step) in steps.iter().enumerate() {
-            two.takes(*step);
-            prop_assert!(two.attach_goals() <= 1, "after {:?}", &steps[..=number]);
-        }
-    }
 }

@@ -196,7 +196,6 @@ impl ClientError {
                 &["use the same release of hotbay on both sides"]
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
-            Self::Inspect { source, .. } => inspect_instead(source.kind()),
             Self::NotConfirmed { typed, instead } => {
                 return vec![
                     "nothing was changed".to_owned(),

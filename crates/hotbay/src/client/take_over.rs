@@ -65,10 +65,15 @@ pub(crate) async fn run(
     }
     if serial.is_none() {
         let what = match &found.device.status.serial {
-            Some(_) => "its serial number".to_owned(),
-            None => format!("{}, its name", found.word),
+            Some(_) => "its serial number",
+            None => "its name",
         };
-        typed(screen, &what, &found.word, "--serial SERIAL")?;
+        let instead = "--serial SERIAL";
+        if json {
+            // Who reads JSON is nobody to ask.
+            return Err(ClientError::NotConfirmed { typed: what.to_owned(), instead });
+        }
+        typed(screen, what, &found.word, instead)?;
     }
     let result = ask(api, &found, &target, &given, false).await?;
     let exit = tell(screen, &target, &found, &result, json)?;

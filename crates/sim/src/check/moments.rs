@@ -52,7 +52,8 @@ impl World {
         }
         let volumes = self.ledger.volumes.get(&drive).is_some_and(|volumes| !volumes.is_empty());
         // A registry that forgot a part of its past has forgotten the volumes as well.
-        if goal == Goal::Detach && volumes && !self.scenario.forked() {
+        let own = self.holds(machine, drive);
+        if goal == Goal::Detach && volumes && own && !self.scenario.forked() {
             self.breaks(Invariant::ClosedUnderVolumes, what);
         }
     }
@@ -209,6 +210,7 @@ impl World {
                 }
             }
             (Action::AddHost { returned: true, .. }, Code::Ok) => self.fault(Fault::HostReturned),
+            (Action::TakeOver(_), Code::Ok) => self.fault(Fault::TakeOverAsked),
             _ => {}
         }
     }
@@ -368,6 +370,14 @@ impl World {
             })
         });
         foreign || newer
+    }
+
+    /// Whether a drive is this machine's, as far as is durable. One that was taken over from it is not.
+    pub(crate) fn holds(&self, machine: usize, drive: DriveId) -> bool {
+        let there = &self.machines[machine];
+        let store = &self.sites[there.site].store;
+        let node = store.drives.get(&drive).and_then(|record| store.nodes.get(&record.node));
+        node.is_none_or(|node| node.name == there.name)
     }
 
     /// The machine that a registry holds a drive for.

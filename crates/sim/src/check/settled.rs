@@ -49,7 +49,10 @@ impl World {
         let unknown =
             process.open.keys().filter(|id| !forgetful && registry.cluster.drive(**id).is_none());
         let unknown = unknown.map(|id| format!("{name} has {} open for nobody", short(*id)));
-        wrong.chain(unknown).next()
+        // No two agents have one drive: what was taken over, or has moved, is open where it is now and nowhere else.
+        let others = process.open.keys().filter(|id| !forgetful && !self.holds(machine, **id));
+        let others = others.map(|id| format!("{name} has {} open for another", short(*id)));
+        wrong.chain(unknown).chain(others).next()
     }
 
     fn drive_unsettled(&self, machine: usize, registry: &Process, drive: &Drive) -> Option<String> {
