@@ -192,14 +192,6 @@ fn print(screen: &mut Screen, explained: &Explained, drive: &Drive) -> Result<()
     if *usable {
         screen.line(&format!("Add it:  hotbay drive add {name} --wait"))?;
     }
-    let moved_here = drive.status.denied.iter().find_map(|reason| match &reason.denied {
-        Denied::IdentityConflict { here, .. } => here.as_deref(),
-        _ => None,
-    });
-    if let Some(here) = moved_here {
-        let here = plain(here);
-        screen.line(&format!("If it was moved here:  hotbay drive take-over {here} --dry-run"))?;
-    }
     Ok(())
 }
 
