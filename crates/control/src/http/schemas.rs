@@ -97,6 +97,8 @@ fn action() -> Value {
             "withRemoved": flag("ADD_HOST: also the drives that were removed on their own."),
             "returned": flag("ADD_HOST: a host that was purged is back."),
             "expectedState": words("ADD_DEVICE: only while the drive's status.stateHash is this."),
+            "wipe": flag("ADD_DEVICE: what is on the drive may be wiped. Needs expectedState and serial."),
+            "serial": words("With wipe: the serial number of the drive that is meant; its name if it has none."),
         },
     })
 }

@@ -21,6 +21,7 @@ mod records;
 mod registration;
 #[cfg(test)]
 pub(crate) mod testing;
+mod wipe;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +46,7 @@ use crate::message::{
 };
 use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
+use wipe::permitted;
 
 /// What happens to a registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -377,6 +379,7 @@ impl Cluster {
             incarnation,
             evidence: record.observed.evidence.clone(),
             take_over: record.take_over,
+            wipe: permitted(record),
         }
     }
 

@@ -447,6 +447,7 @@ impl Cluster {
             incarnation: session.incarnation,
             evidence: report.evidence.clone(),
             take_over: false,
+            wipe: None,
         })
     }
 
@@ -470,6 +471,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         removal_wanted: false,
         removed_alone: false,
         take_over: false,
+        wipe: None,
         added_bytes: 0,
         volumes: BTreeSet::new(),
         since_ms: now_ms,

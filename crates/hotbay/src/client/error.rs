@@ -82,6 +82,10 @@ pub(crate) enum ClientError {
     PlanText { file: String, line: u64, column: u64, what: String },
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String },
+    #[error("--wipe is for one drive at a time, and {given} are given")]
+    WipeOne { given: usize },
+    #[error("{}", why_not_wiped(*typed, what))]
+    NotWiped { typed: bool, what: &'static str, word: String },
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -97,6 +101,8 @@ impl ClientError {
             Self::NotASocket { .. }
             | Self::TooManyNames { .. }
             | Self::NotConfirmed { .. }
+            | Self::WipeOne { .. }
+            | Self::NotWiped { .. }
             | Self::PlanFile { .. }
             | Self::PlanText { .. }
             | Self::Scheme { .. }
@@ -187,11 +193,12 @@ impl ClientError {
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
             Self::NotConfirmed { typed } => {
-                return vec![
-                    "nothing was changed".to_owned(),
-                    format!("type {typed} when asked, or give --yes"),
-                ];
+                return unchanged(format!("type {typed} when asked, or give --yes"));
             }
+            Self::NotWiped { word, .. } => {
+                return unchanged(format!("if it is the drive that is meant:  --serial {word}"));
+            }
+            Self::WipeOne { .. } => &["nothing was changed"],
             Self::TurnedDown { .. }
             | Self::Yaml(_)
             | Self::TooManyNames { .. }
@@ -204,6 +211,19 @@ impl ClientError {
         };
         lines.iter().map(|line| (*line).to_owned()).collect()
     }
+}
+
+fn why_not_wiped(typed: bool, what: &str) -> String {
+    if typed {
+        format!("that is not the drive's {what}")
+    } else {
+        format!("the drive's {what} has to be typed, and there is no terminal to type it on")
+    }
+}
+
+/// What to do next, where nothing has been done.
+fn unchanged(next_step: String) -> Vec<String> {
+    vec!["nothing was changed".to_owned(), next_step]
 }
 
 fn why_unreachable(error: &io::Error) -> String {

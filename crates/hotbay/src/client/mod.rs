@@ -3,6 +3,7 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] is for what a person decides once things went wrong.
+//! - [`mod@wipe`] adds a drive that is not empty.
 //! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
 //! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
 //!   [`error`] why it does not work, [`exit`] what a script sees of all that.
@@ -29,6 +30,7 @@ mod status;
 mod suggest;
 pub(crate) mod table;
 mod wait;
+mod wipe;
 pub(crate) mod words;
 
 pub(crate) use error::ClientError;
@@ -56,6 +58,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
         // A list with a mistake needs no registry to be refused.
         let listed = match &command {
             ClientCommand::Drive { command: DriveCommand::Add(args) } => {
+                wipe::check(args)?;
                 args.file.as_deref().map(plan_file::read).transpose()?
             }
             _ => None,
@@ -71,6 +74,9 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
             ClientCommand::Status => status::run(&api, &mut screen).await,
             ClientCommand::Drive { command } => {
                 let asked = match command {
+                    DriveCommand::Add(args) if args.wipe => {
+                        return wipe::run(&api, &mut screen, args, began).await;
+                    }
                     DriveCommand::Add(args) => Asked::to_add(args, listed),
                     DriveCommand::Remove(args) => Asked::to_remove(args),
                     DriveCommand::Plan(args) => return plan::run(&api, &mut screen, args).await,
