@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::cluster::{Holder, NotTakenOver, StateHash};
+use crate::cluster::{Holder, NotTakenOver, State, StateHash};
 use crate::device::Denied;
 use crate::ids::{DriveId, VolumeId};
 use crate::message::Obstacle;
@@ -26,6 +26,13 @@ pub enum Action {
     AddPlanned {
         target: Target,
         state: StateHash,
+    },
+    /// The same, and what is on the drive may be wiped. `serial` is its serial number, or its name if it has none: who
+    /// asks has looked at the drive that it is.
+    AddWiped {
+        target: Target,
+        state: StateHash,
+        serial: String,
     },
     RemoveDevice(Target),
     /// Gives a drive that another node holds to the node that has it now.
@@ -182,6 +189,18 @@ pub enum Reason {
     VolumesComeAlong {
         volumes: usize,
     },
+    /// A drive in operation is never wiped.
+    InOperation {
+        state: State,
+    },
+    /// It is a drive of ours, and not wiped to be added.
+    OwnLabel,
+    /// Whoever asked for a wipe has another drive in mind.
+    OtherSerial {
+        has_serial: bool,
+    },
+    /// Nobody can tell what a wipe would take away.
+    ContentsUnknown,
 }
 
 impl fmt::Display for Reason {
@@ -228,6 +247,21 @@ impl fmt::Display for Reason {
             Self::VolumesComeAlong { volumes } => {
                 write!(f, "{volumes} volumes are on it and come with it")
             }
+            Self::InOperation { state } => {
+                write!(f, "it is in operation ({state}), and a drive in operation is never wiped")
+            }
+            Self::OwnLabel => f.write_str(
+                "it carries the label of this cluster: it is one of its drives, and is added without a wipe",
+            ),
+            Self::OtherSerial { has_serial: true } => {
+                f.write_str("the serial number that was given is not the drive's")
+            }
+            Self::OtherSerial { has_serial: false } => f.write_str(
+                "the drive has no serial number, and what was given in its place is not its name",
+            ),
+            Self::ContentsUnknown => f.write_str(
+                "what is on it now is not known: it is not on its machine, or the agent there cannot be reached",
+            ),
         }
     }
 }

@@ -19,4 +19,5 @@ pub mod message;
 pub mod order;
 pub mod pace;
 pub mod rules;
+pub mod wipe;
 pub mod words;

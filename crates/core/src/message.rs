@@ -6,6 +6,7 @@ use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
 use crate::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName, SessionNumber};
 use crate::order::{Generation, Goal, OrderId, Ordered, Stamp, Term};
+use crate::wipe::Wipe;
 
 /// Registry to agent: attach or detach one drive.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,6 +19,8 @@ pub struct Order {
     pub evidence: Evidence,
     /// Take the drive even if its label is held by another node.
     pub take_over: bool,
+    /// What on the drive may be wiped, if anything.
+    pub wipe: Option<Wipe>,
 }
 
 impl Order {

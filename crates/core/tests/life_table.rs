@@ -273,6 +273,7 @@ fn cluster(case: Case) -> Cluster {
         removal_wanted: case.removal_wanted,
         removed_alone: false,
         take_over: false,
+        wipe: None,
         added_bytes: 0,
         volumes: if case.volumes { volumes } else { BTreeSet::new() },
         since_ms: 0,

@@ -61,7 +61,14 @@ fn allowed() -> RecordFound {
 
 fn record(goal: Goal) -> RecordFound {
     let seen = Ordered { goal, ..detach().ordered };
-    let memory = DriveMemory { seen, in_force: Some(seen), evidence: evidence(), take_over: false };
+    let memory = DriveMemory {
+        seen,
+        in_force: Some(seen),
+        evidence: evidence(),
+        take_over: false,
+        wipe: None,
+        wiped: None,
+    };
     RecordFound::Usable(AgentRecord {
         identity: Some(IDENTITY),
         term: Some(TERM),
@@ -77,6 +84,7 @@ fn detach() -> Order {
         incarnation: INCARNATION,
         evidence: evidence(),
         take_over: false,
+        wipe: None,
     }
 }
 

@@ -10,6 +10,7 @@ use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, Sessi
 use hotbay_core::message::{AnswerResult, Obstacle, Order, Registered};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use hotbay_core::rules::Rules;
+use hotbay_core::wipe::{Content, Wipe};
 
 use crate::bytes::Bytes;
 
@@ -207,8 +208,15 @@ impl Shell {
             incarnation: if other { Incarnation::from_bits(77) } else { self.incarnation() },
             evidence: evidence(bytes),
             take_over: bytes.flag(),
+            wipe: bytes.flag().then(|| wipe(bytes)),
         }
     }
+}
+
+/// A permission, most often for another generation than the order's.
+fn wipe(bytes: &mut Bytes<'_>) -> Wipe {
+    let generation = Generation::from_number(u64::from(bytes.pick(6)));
+    Wipe { generation, contents: vec![Content::Nameless] }
 }
 
 fn identity() -> Identity {

@@ -8,6 +8,7 @@ use hotbay_core::agent::{AgentRecord, DriveMemory, Identity};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId, TermId};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use hotbay_core::wipe::{Content, Wipe};
 use hotbay_node::fuzzing as node;
 use hotbay_registry::fuzzing as registry;
 use hotbay_registry::store::embedded::make_empty;
@@ -44,6 +45,8 @@ pub(crate) fn agent_record_seeds() -> Vec<Vec<u8>> {
         in_force: Some(ordered),
         evidence: Evidence { serial: Some("S1".to_owned()), ..Evidence::default() },
         take_over: false,
+        wipe: Some(Wipe { generation: stamp.generation, contents: vec![Content::Nameless] }),
+        wiped: Some(Generation::from_number(3)),
     };
     let record = AgentRecord {
         identity: Some(Identity { cluster: ClusterId::from_bits(1), node: NodeId::from_bits(2) }),

@@ -15,6 +15,7 @@ use hotbay_core::message::{
     Registration,
 };
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use hotbay_core::wipe::{Content, Wipe};
 use prost::Message;
 
 use crate::assert_plain;
@@ -156,7 +157,10 @@ pub(crate) fn registry_seeds() -> Vec<Vec<u8>> {
         incarnation: Incarnation::from_bits(7),
         evidence: evidence(),
         take_over: false,
+        wipe: None,
     };
+    let wipe = Wipe { generation: Generation::from_number(1), contents: vec![Content::Nameless] };
+    let wiping = Order { wipe: Some(wipe), ..order(Goal::Attach) };
     let registered = Registered {
         session: SessionNumber::from_number(3),
         cluster: ClusterId::from_bits(1),
@@ -171,6 +175,7 @@ pub(crate) fn registry_seeds() -> Vec<Vec<u8>> {
         FromRegistry::RegistrationRefused { reason, message },
         FromRegistry::Order(order(Goal::Attach)),
         FromRegistry::Order(order(Goal::Detach)),
+        FromRegistry::Order(wiping),
         FromRegistry::ReportTaken { number: 8 },
     ]
     .map(|message| to_agent(&message).encode_to_vec())
@@ -188,6 +193,11 @@ pub(crate) fn action_seeds() -> Vec<Vec<u8>> {
         Action::AddPlanned {
             target: target.clone(),
             state: "s-0152ee94c346268c".parse().expect("it is well formed"),
+        },
+        Action::AddWiped {
+            target: target.clone(),
+            state: "s-0152ee94c346268c".parse().expect("it is well formed"),
+            serial: "S1".to_owned(),
         },
         Action::RemoveDevice(target.clone()),
         Action::TakeOver(TakeOver {

@@ -77,8 +77,12 @@ impl Drives {
     }
 
     pub(crate) fn attach(&self, work: AttachWork, at: Where, identity: Identity) {
-        let request = Request::Attach(attach(&work, at, identity));
         let drive = work.drive;
+        if !work.wipe.is_empty() {
+            let (path, lost) = (&work.path, hotbay_core::wipe::listed(&work.wipe));
+            tracing::warn!(%drive, "{path} may be wiped to be attached: {lost}");
+        }
+        let request = Request::Attach(attach(&work, at, identity));
         self.spawn(drive, request, Vec::new(), move |outcome| match outcome {
             Ok(Done { response: Response::Attached(Ok(attached)), mut descriptors })
                 if descriptors.len() == 1 =>
@@ -223,7 +227,7 @@ fn attach(work: &AttachWork, at: Where, identity: Identity) -> Attach {
         in_operation: work.in_operation,
         take_over: work.take_over,
     });
-    Attach { path, kind, evidence, want }
+    Attach { path, kind, evidence, want, wipe: work.wipe.clone() }
 }
 
 fn release(drive: DriveId, identity: Identity, generation: Generation) -> Option<LabelWant> {

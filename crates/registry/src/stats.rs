@@ -183,7 +183,7 @@ impl Stats {
 /// Which row of the actions this one belongs to.
 pub(crate) fn action_kind(action: &Action) -> usize {
     let name = match action {
-        Action::AddDevice(_) | Action::AddPlanned { .. } => "ADD_DEVICE",
+        Action::AddDevice(_) | Action::AddPlanned { .. } | Action::AddWiped { .. } => "ADD_DEVICE",
         Action::AddHost { .. } => "ADD_HOST",
         Action::GetDependentVolumes(_) => "GET_DEPENDENT_VOLUMES",
         Action::PurgeHost { .. } => "PURGE_HOST",

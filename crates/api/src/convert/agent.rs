@@ -201,6 +201,7 @@ fn attach(order: &Order) -> wire::AttachDeviceRequest {
         incarnation: order.incarnation.to_string(),
         evidence_json: json(&order.evidence),
         take_over: order.take_over,
+        wipe_json: order.wipe.as_ref().map(json).unwrap_or_default(),
     }
 }
 
@@ -221,6 +222,11 @@ fn attach_order(request: wire::AttachDeviceRequest) -> Result<Order, Malformed> 
         incarnation: parsed("incarnation", &request.incarnation)?,
         evidence: from_json("evidence_json", &request.evidence_json)?,
         take_over: request.take_over,
+        wipe: if request.wipe_json.is_empty() {
+            None
+        } else {
+            Some(from_json("wipe_json", &request.wipe_json)?)
+        },
     })
 }
 
@@ -232,6 +238,7 @@ fn detach_order(request: wire::DetachDeviceRequest) -> Result<Order, Malformed> 
         incarnation: parsed("incarnation", &request.incarnation)?,
         evidence: from_json("evidence_json", &request.evidence_json)?,
         take_over: false,
+        wipe: None,
     })
 }
 

@@ -15,6 +15,7 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         with_removed,
         returned,
         expected_state,
+        wipe,
         serial,
     } = action;
     let target = |host: String, device: String| Target {
@@ -27,14 +28,7 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         let problem = "only an ADD_DEVICE and a TAKE_OVER_DEVICE have it".to_owned();
         return Err(Malformed::Field { field: "expected_state", problem });
     }
-    let problem = match (serial.is_empty(), kind == wire::ActionType::TakeOverDevice) {
-        (true, true) => Some("a TAKE_OVER_DEVICE needs the drive's serial number"),
-        (false, false) => Some("only a TAKE_OVER_DEVICE has it"),
-        (true, false) | (false, true) => None,
-    };
-    if let Some(problem) = problem {
-        return Err(Malformed::Field { field: "serial", problem: problem.to_owned() });
-    }
+    let consent = consent(kind, wipe, &serial, &expected_state)?;
     match kind {
         wire::ActionType::Unknown => {
             let problem = format!("{number} is no action that this release knows");
@@ -49,7 +43,11 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         wire::ActionType::AddDevice => {
             let state = expected_state.parse();
             let state = state.map_err(|error| Malformed::field("expected_state", error))?;
-            Ok(Action::AddPlanned { target: target(host, device), state })
+            let target = target(host, device);
+            Ok(match consent {
+                Some(serial) => Action::AddWiped { target, state, serial },
+                None => Action::AddPlanned { target, state },
+            })
         }
         wire::ActionType::RemoveDevice => Ok(Action::RemoveDevice(target(host, device))),
         wire::ActionType::TakeOverDevice => {
@@ -61,6 +59,35 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         wire::ActionType::GetDependentVolumes => {
             Ok(Action::GetDependentVolumes(target(host, device)))
         }
+    }
+}
+
+/// The serial number that goes with a wipe. Whoever wants a drive wiped says which one, and in which state he saw it;
+/// whoever wants one taken over says which one, too.
+fn consent(
+    kind: wire::ActionType,
+    wipe: bool,
+    serial: &str,
+    expected_state: &str,
+) -> Result<Option<String>, Malformed> {
+    let wrong = |field, problem: &str| Err(Malformed::Field { field, problem: problem.to_owned() });
+    let takes_over = kind == wire::ActionType::TakeOverDevice;
+    match (wipe, serial.is_empty()) {
+        (true, _) if kind != wire::ActionType::AddDevice => {
+            wrong("wipe", "only an ADD_DEVICE has it")
+        }
+        (true, true) => wrong("serial", "a wipe needs it: the drive's, or its name if it has none"),
+        (true, false) if expected_state.is_empty() => {
+            wrong("expected_state", "a wipe needs it: the drive's status.stateHash")
+        }
+        (true, false) => Ok(Some(serial.to_owned())),
+        (false, true) if takes_over => {
+            wrong("serial", "a TAKE_OVER_DEVICE needs it: the drive's, or its name if it has none")
+        }
+        (false, false) if !takes_over => {
+            wrong("serial", "only a wipe and a TAKE_OVER_DEVICE have it")
+        }
+        (false, _) => Ok(None),
     }
 }
 
@@ -88,6 +115,12 @@ pub fn action_to_wire(action: &Action) -> wire::Action {
         Action::AddDevice(target) => on_target(wire::ActionType::AddDevice, target),
         Action::AddPlanned { target, state } => wire::Action {
             expected_state: state.to_string(),
+            ..on_target(wire::ActionType::AddDevice, target)
+        },
+        Action::AddWiped { target, state, serial } => wire::Action {
+            expected_state: state.to_string(),
+            wipe: true,
+            serial: serial.clone(),
             ..on_target(wire::ActionType::AddDevice, target)
         },
         Action::RemoveDevice(target) => on_target(wire::ActionType::RemoveDevice, target),
@@ -148,6 +181,32 @@ mod tests {
             action(wire::ActionType::TakeOverDevice, "S1", "S1"),
         ] {
             assert!(action_from_wire(bad.clone()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_wipe_says_which_drive_and_in_which_state() {
+        let good = wire::Action {
+            r#type: wire::ActionType::AddDevice.into(),
+            device: "d-1".to_owned(),
+            expected_state: "s-0152ee94c346268c".to_owned(),
+            wipe: true,
+            serial: "S1".to_owned(),
+            ..wire::Action::default()
+        };
+        let wiped = action_from_wire(good.clone()).unwrap();
+        assert!(matches!(wiped, Action::AddWiped { .. }));
+        assert_eq!(action_to_wire(&wiped), good);
+        let remove = wire::ActionType::RemoveDevice.into();
+        for (field, bad) in [
+            ("serial", wire::Action { serial: String::new(), ..good.clone() }),
+            ("serial", wire::Action { wipe: false, ..good.clone() }),
+            ("expected_state", wire::Action { expected_state: String::new(), ..good.clone() }),
+            ("expected_state", wire::Action { r#type: remove, ..good.clone() }),
+            ("wipe", wire::Action { r#type: remove, expected_state: String::new(), ..good }),
+        ] {
+            let error = action_from_wire(bad).unwrap_err().to_string();
+            assert!(error.contains(field), "{field}: {error}");
         }
     }
 }

@@ -45,14 +45,24 @@ pub(super) struct ActionBody {
     #[serde(default)]
     expected_state: String,
     #[serde(default)]
+    wipe: bool,
+    #[serde(default)]
     serial: String,
 }
 
 impl ActionBody {
     /// What is asked for. A type that is not known is this action's own failure, as it is in gRPC.
     pub(super) fn decode(self) -> Result<Action, Malformed> {
-        let Self { r#type: name, host, device, with_removed, returned, expected_state, serial } =
-            self;
+        let Self {
+            r#type: name,
+            host,
+            device,
+            with_removed,
+            returned,
+            expected_state,
+            wipe,
+            serial,
+        } = self;
         let kind = wire::ActionType::from_str_name(&name)
             .filter(|kind| *kind != wire::ActionType::Unknown)
             .ok_or_else(|| Malformed::Field {
@@ -66,6 +76,7 @@ impl ActionBody {
             with_removed,
             returned,
             expected_state,
+            wipe,
             serial,
         })
     }

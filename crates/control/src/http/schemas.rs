@@ -99,8 +99,9 @@ fn action() -> Value {
             "returned": flag("ADD_HOST: a host that was purged is back."),
             "expectedState": words("ADD_DEVICE, TAKE_OVER_DEVICE: only while the drive's status.stateHash is \
                                     this."),
-            "serial": words("TAKE_OVER_DEVICE: the drive's serial number, as a person typed it; its name if it has \
-                             none."),
+            "wipe": flag("ADD_DEVICE: what is on the drive may be wiped. Needs expectedState and serial."),
+            "serial": words("TAKE_OVER_DEVICE, and with wipe: the drive's serial number, as a person typed it; its \
+                             name if it has none."),
         },
     })
 }

@@ -79,6 +79,7 @@ mod tests {
             incarnation,
             evidence: Evidence::default(),
             take_over: false,
+            wipe: None,
         };
         let standing = Standing { incarnation, term: Some(accepted), seen: Some(seen) };
         judge(Rules::default(), standing, &order)

@@ -93,8 +93,14 @@ mod tests {
         let stamp = Stamp { term: Term::first(TermId::from_bits(7)), generation: GENERATION };
         let ordered = Ordered { goal: Goal::Attach, stamp };
         let evidence = device("S1").evidence;
-        let memory =
-            DriveMemory { seen: ordered, in_force: Some(ordered), evidence, take_over: false };
+        let memory = DriveMemory {
+            seen: ordered,
+            in_force: Some(ordered),
+            evidence,
+            take_over: false,
+            wipe: None,
+            wiped: None,
+        };
         let record =
             AgentRecord { drives: [(DRIVE, memory)].into_iter().collect(), ..Default::default() };
         let (agent, effects) = Agent::start(

@@ -20,6 +20,7 @@ mod orders;
 mod record;
 mod saving;
 mod steps;
+mod wipe;
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,7 @@ use crate::message::{
 };
 use crate::order::{Generation, Goal, Ordered, Term};
 use crate::rules::Rules;
+use crate::wipe::Content;
 
 /// What happens to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -116,6 +118,8 @@ pub struct AttachWork {
     /// What the label is to say. False only where a released drive is opened at the start: its label stays as it is.
     pub in_operation: bool,
     pub take_over: bool,
+    /// What on the drive may be wiped first. Empty: nothing.
+    pub wipe: Vec<Content>,
 }
 
 /// What an agent opens before a registry has said anything.

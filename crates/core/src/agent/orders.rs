@@ -1,6 +1,7 @@
 //! What an agent makes of a registration's answer and of an order.
 
 use super::judge::{Judgement, Standing, judge};
+use super::wipe::permission;
 use super::{Agent, DriveMemory, Effect, Identity, Local, SessionRefused};
 use crate::evidence::Comparison;
 use crate::message::{AnswerResult, Order, OrderRefused, Registered};
@@ -104,11 +105,14 @@ impl Agent {
         } else {
             before.and_then(|memory| memory.in_force)
         };
+        let wiped = before.and_then(|memory| memory.wiped);
         let after = DriveMemory {
             seen: order.ordered,
             in_force,
             evidence: order.evidence.clone(),
             take_over: order.take_over,
+            wipe: permission(order, wiped),
+            wiped,
         };
         if before == Some(&after) {
             return;

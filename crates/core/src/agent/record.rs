@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
 use crate::ids::{ClusterId, DriveId, NodeId};
-use crate::order::{Ordered, Term};
+use crate::order::{Generation, Ordered, Term};
+use crate::wipe::Wipe;
 
 /// Which node of which cluster this is. Kept apart from the rest, so that a damaged record leaves it readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -36,6 +37,12 @@ pub struct DriveMemory {
     pub in_force: Option<Ordered>,
     pub evidence: Evidence,
     pub take_over: bool,
+    /// What the attach in force may wipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wipe: Option<Wipe>,
+    /// The generation whose permission to wipe is used up: the drive was attached under it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wiped: Option<Generation>,
 }
 
 /// What an agent found on its disk when it started.

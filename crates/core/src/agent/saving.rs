@@ -118,6 +118,7 @@ mod tests {
             incarnation,
             evidence: Evidence::default(),
             take_over: false,
+            wipe: None,
         };
         agent.step(Event::Registered(Registered {
             session: SessionNumber::from_number(1),

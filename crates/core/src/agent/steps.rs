@@ -26,6 +26,7 @@ impl Agent {
             Ok(label) => {
                 local.actual = Actual::Open { label: label.generation };
                 self.saw_label(label);
+                self.use_up_permission(drive, effects);
                 self.advance(drive, effects);
             }
             Err(obstacle) => {
@@ -160,6 +161,7 @@ impl Agent {
             generation,
             in_operation: self.by_label(drive).is_none_or(|by_label| by_label.in_operation),
             take_over: memory.is_some_and(|memory| memory.take_over),
+            wipe: self.may_wipe(drive, device)?,
         })
     }
 

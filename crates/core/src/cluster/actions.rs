@@ -3,6 +3,7 @@
 //! | request | state | answer |
 //! |---|---|---|
 //! | Add | planned, and not as it was then | `E_INVALID_STATE`, `ChangedSince` |
+//! | Add | to be wiped | see [`super::wipe`] |
 //! | Add | denied | `E_INVALID_STATE` with the reasons |
 //! | Add | Unknown, Closing, Detached | generation+1, Attaching, `S_OK` |
 //! | Add | Attaching, Attached, removal wanted | generation+1, the wish withdrawn, `S_OK` |
@@ -17,10 +18,12 @@
 use super::find::Unmet;
 use super::life::Happening;
 use super::take_over::Sought;
+use super::wipe::Consent;
 use super::{About, Cluster, Contact, Effects, Notice, Reply, State, StateHash};
 use crate::cms::{Action, Code, Outcome, Reason, TakeOver};
 use crate::ids::{DriveId, NodeId};
 use crate::order::Goal;
+use crate::wipe::{Content, Wipe, listed};
 
 /// When somebody who polls should ask again.
 const RETRY_AFTER_MS: u64 = 1_000;
@@ -41,6 +44,7 @@ enum Resolved<'a> {
     RemoveHost(NodeId),
     PurgeHost(NodeId),
     AddDevice { drive: DriveId, planned: Option<StateHash> },
+    AddWiped { drive: DriveId, consent: Consent<'a> },
     RemoveDevice(DriveId),
     TakeOver(Sought, &'a TakeOver),
     GetDependent(DriveId),
@@ -90,6 +94,10 @@ impl Cluster {
             Action::AddPlanned { target, state } => {
                 Resolved::AddDevice { drive: self.find(target)?, planned: Some(*state) }
             }
+            Action::AddWiped { target, state, serial } => Resolved::AddWiped {
+                drive: self.find(target)?,
+                consent: Consent { state: *state, serial },
+            },
             Action::RemoveDevice(target) => Resolved::RemoveDevice(self.find(target)?),
             Action::TakeOver(wanted) => Resolved::TakeOver(self.sought(&wanted.target)?, wanted),
             Action::GetDependentVolumes(target) => Resolved::GetDependent(self.find(target)?),
@@ -103,6 +111,7 @@ impl Cluster {
             | Resolved::RemoveHost(node)
             | Resolved::PurgeHost(node) => vec![*node],
             Resolved::AddDevice { drive: id, .. }
+            | Resolved::AddWiped { drive: id, .. }
             | Resolved::RemoveDevice(id)
             | Resolved::GetDependent(id) => vec![self.drives[id].record.node],
             Resolved::TakeOver(Sought { to, from, .. }, _) => {
@@ -138,6 +147,9 @@ impl Cluster {
             Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
             Resolved::AddDevice { drive, planned } => {
                 (drive, self.add(drive, asked, planned, effects))
+            }
+            Resolved::AddWiped { drive, consent } => {
+                (drive, self.add_wiped(drive, asked, consent, effects))
             }
             Resolved::RemoveDevice(id) => (id, self.remove(id, asked, effects)),
             Resolved::TakeOver(sought, wanted) => {
@@ -198,14 +210,10 @@ impl Cluster {
         planned: Option<StateHash>,
         effects: &mut Effects,
     ) -> Outcome {
-        let drive = &self.drives[&id];
-        if self.rewound(drive.record.node) {
-            return Outcome::because(Code::InvalidState, Reason::RegistryRewound);
+        if let Some(reason) = self.takes_no_add(id) {
+            return Outcome::because(Code::InvalidState, reason);
         }
-        if self.is_purged(drive.record.node) {
-            return Outcome::because(Code::InvalidState, Reason::Purged);
-        }
-        let record = &drive.record;
+        let record = &self.drives[&id].record;
         let denied: Vec<_> = self.denied(id).map(Reason::Denied).collect();
         let next = record.state.after(Happening::Add);
         if next.is_none() && !record.removal_wanted {
@@ -219,9 +227,33 @@ impl Cluster {
         if next.is_some() && !denied.is_empty() {
             return Outcome { reasons: denied, ..Outcome::new(Code::InvalidState) };
         }
+        self.put_in(id, asked, Vec::new(), effects)
+    }
+
+    /// Why nothing can be added where a drive is, whatever the drive is.
+    pub(super) fn takes_no_add(&self, id: DriveId) -> Option<Reason> {
+        let node = self.drives[&id].record.node;
+        if self.rewound(node) {
+            return Some(Reason::RegistryRewound);
+        }
+        self.is_purged(node).then_some(Reason::Purged)
+    }
+
+    /// Nothing speaks against a drive but contents that may be wiped: it goes into operation.
+    pub(super) fn put_in(
+        &mut self,
+        id: DriveId,
+        asked: Asked<'_>,
+        wiped: Vec<Content>,
+        effects: &mut Effects,
+    ) -> Outcome {
+        let record = &self.drives[&id].record;
+        let next = record.state.after(Happening::Add);
         let generation = self.raised(record.generation);
+        let loses = (!wiped.is_empty()).then(|| listed(&wiped));
         self.change_drive(id, effects, |record| {
             record.generation = generation;
+            record.wipe = loses.is_some().then_some(Wipe { generation, contents: wiped });
             if let Some(next) = next {
                 record.state = next;
                 record.added_bytes = record.observed.size_bytes;
@@ -231,9 +263,20 @@ impl Cluster {
             record.since_ms = asked.now_ms;
             asked.by.clone_into(&mut record.asked_by);
         });
-        let text = format!("{} goes into operation, asked by {}.", self.describe(id), asked.by);
-        let notice = Notice::plain(About::Drive(id), text).of(self.order_id(id));
-        effects.notices.push(notice);
+        let (drive, by) = (self.describe(id), asked.by);
+        let notice = match loses {
+            None => {
+                let text = format!("{drive} goes into operation, asked by {by}.");
+                Notice::plain(About::Drive(id), text)
+            }
+            Some(lost) => {
+                let text = format!(
+                    "{drive} is to be wiped and goes into operation, asked by {by}; on it is {lost}."
+                );
+                Notice::warning(About::Drive(id), text)
+            }
+        };
+        effects.notices.push(notice.of(self.order_id(id)));
         self.order_anew(id, effects);
         Outcome::new(Code::Ok)
     }
@@ -265,6 +308,7 @@ impl Cluster {
                 record.generation = generation;
                 record.state = next;
                 record.removal_wanted = false;
+                record.wipe = None;
                 record.removed_alone = alone;
                 record.since_ms = asked.now_ms;
                 asked.by.clone_into(&mut record.asked_by);

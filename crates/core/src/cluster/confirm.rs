@@ -1,11 +1,13 @@
 //! What an agent's answer to an order changes.
 
 use super::life::Happening;
+use super::wipe::permitted;
 use super::{About, Cluster, Contact, Effects, Notice, Refused, State};
 use crate::ids::{DriveId, SessionNumber};
 use crate::message::{Answer, AnswerResult};
 use crate::order::Goal;
 use crate::rules::Rule;
+use crate::wipe::listed;
 
 impl Cluster {
     /// Takes an answer. It counts only if it names the order in force and comes from the start of the agent that
@@ -41,6 +43,7 @@ impl Cluster {
                         record.since_ms = now_ms;
                         // Only an attach takes the label over; until then another node's name is on it.
                         record.take_over &= ordered.goal == Goal::Detach;
+                        record.wipe = None;
                     });
                 }
                 if ordered.goal == Goal::Attach {
@@ -67,7 +70,14 @@ impl Cluster {
     fn confirmed_notice(&self, id: DriveId, state: State, now_ms: u64) -> Notice {
         let (drive, after) = (self.describe(id), self.after(id, now_ms));
         let text = match state {
-            State::Attached => format!("{drive} is in operation{after}."),
+            State::Attached => {
+                let record = &self.drives[&id].record;
+                let wiped = permitted(record).map(|wipe| {
+                    let lost = listed(&wipe.contents);
+                    format!(" was wiped of {lost}, asked by {}, and", record.asked_by)
+                });
+                format!("{drive}{} is in operation{after}.", wiped.unwrap_or_default())
+            }
             State::Detached => {
                 format!("{drive} is out of operation: closed and proved{after}.")
             }

@@ -22,6 +22,7 @@ mod registration;
 mod take_over;
 #[cfg(test)]
 pub(crate) mod testing;
+mod wipe;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,6 +48,7 @@ use crate::message::{
 };
 use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
+use wipe::permitted;
 
 /// What happens to a registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -384,6 +386,7 @@ impl Cluster {
             incarnation,
             evidence: record.observed.evidence.clone(),
             take_over: record.take_over,
+            wipe: permitted(record),
         }
     }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::Cluster;
-use crate::device::Observed;
+use crate::device::{Denied, Observed};
 use crate::evidence::Evidence;
 use crate::ids::DriveId;
 
@@ -51,6 +51,13 @@ impl Cluster {
         sum.device(&record.observed);
         for denied in self.denied(id) {
             sum.add(denied.to_string().as_bytes());
+        }
+        // Who has partitioned a drive anew has made another one of it. The kernel may show the part that goes with a
+        // label of ours or not.
+        if self.denied(id).any(|denied| matches!(denied, Denied::Partitioned { .. })) {
+            for part in &record.observed.details.partitions {
+                sum.add(&part.size_bytes.to_le_bytes());
+            }
         }
         sum.add(record.state.wire_name().as_bytes());
         sum.add(&record.generation.get().to_le_bytes());
@@ -105,7 +112,7 @@ mod tests {
     use crate::cluster::testing::{DRIVE, act, device, lead, register, says};
     use crate::cluster::{Event, Records};
     use crate::cms::{Action, Code, Reason, Target};
-    use crate::device::{Denied, Details};
+    use crate::device::{Details, Partition};
     use crate::ids::{Incarnation, SessionNumber};
     use crate::rules::Rules;
 
@@ -159,6 +166,16 @@ mod tests {
         let mut cluster = cluster(vec![device("S1")]);
         let planned = hash(&cluster);
         let contents = Details { contents: Some("ext4".into()), ..Details::default() };
+        let parted = |size_bytes| {
+            let partitions = vec![Partition { name: "sdx1".into(), size_bytes }];
+            let details = Box::new(Details { partitions, ..Details::default() });
+            let denied = vec![Denied::Partitioned { table: "gpt".into() }];
+            Observed { details, denied, ..device("S1") }
+        };
+        report(&mut cluster, vec![parted(1)]);
+        let one = hash(&cluster);
+        report(&mut cluster, vec![parted(2)]);
+        assert_ne!(hash(&cluster), one, "parted anew");
         for (what, changed) in [
             ("size", vec![Observed { size_bytes: 1 << 31, ..device("S1") }]),
             ("blocks", vec![Observed { block_bytes: 4_096, ..device("S1") }]),

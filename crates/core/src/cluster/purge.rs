@@ -44,6 +44,7 @@ impl Cluster {
             self.change_drive(drive, effects, |record| {
                 record.generation = generation;
                 record.removal_wanted = false;
+                record.wipe = None;
                 record.volumes.clear();
                 asked_by.clone_into(&mut record.asked_by);
                 match record.state {

@@ -9,6 +9,7 @@ use super::life::State;
 use crate::device::Observed;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId};
 use crate::order::{Generation, Term};
+use crate::wipe::Wipe;
 
 /// The registry itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,6 +60,9 @@ pub struct DriveRecord {
     /// The next attach may take it although another node's label holds it.
     #[serde(default)]
     pub take_over: bool,
+    /// What the attach of that generation may wipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wipe: Option<Wipe>,
     /// Its size when it was last added.
     #[serde(default)]
     pub added_bytes: u64,

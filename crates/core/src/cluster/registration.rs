@@ -450,6 +450,7 @@ impl Cluster {
             incarnation: session.incarnation,
             evidence: report.evidence.clone(),
             take_over: false,
+            wipe: None,
         })
     }
 
@@ -473,6 +474,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         removal_wanted: false,
         removed_alone: false,
         take_over: false,
+        wipe: None,
         added_bytes: 0,
         volumes: BTreeSet::new(),
         since_ms: now_ms,

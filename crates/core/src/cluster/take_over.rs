@@ -386,7 +386,8 @@ impl Cluster {
         let Some(session) = there.session else { return };
         let ordered = Ordered { goal: Goal::Detach, stamp };
         let incarnation = session.incarnation;
-        let order = Order { drive: id, ordered, incarnation, evidence, take_over: false };
+        let order =
+            Order { drive: id, ordered, incarnation, evidence, take_over: false, wipe: None };
         there.not_its_own.insert(id, order.clone());
         effects.orders.push((session.number, order));
     }

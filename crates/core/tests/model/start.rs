@@ -119,6 +119,7 @@ fn send_again(world: &mut World, drive: DriveId) {
         incarnation: there.incarnation(),
         evidence: there.disks[slot_of(drive)].observed().evidence,
         take_over: false,
+        wipe: None,
     };
     let connection = there.connection.expect("it came over a connection");
     world.send(Message { connection, machine, body: Body::Order(order) });

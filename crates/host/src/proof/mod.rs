@@ -128,6 +128,33 @@ pub(crate) fn exclusive_users(number: DeviceNumber) -> Vec<Blocker> {
     first_few(by)
 }
 
+/// Loop devices over a drive or a partition of it; also such that no path tells of.
+pub(crate) fn loops_over(id: KernelId) -> io::Result<Vec<Blocker>> {
+    let sysfs = Sysfs::of_machine();
+    match id {
+        KernelId::Block(number) => {
+            loops::over(&sysfs, &Drive::of(&sysfs, number).searched(), number)
+        }
+        KernelId::File { .. } => {
+            loops::over(&sysfs, &Searched::one(id), DeviceNumber { major: 0, minor: 0 })
+        }
+    }
+}
+
+/// Whether nobody else has a drive that is open here. A block device was opened exclusively; of a plain file the kernel
+/// grants a lease only then.
+pub(crate) fn has_sole_opener(file: &std::fs::File, id: KernelId) -> io::Result<bool> {
+    if matches!(id, KernelId::Block(_)) {
+        return Ok(true);
+    }
+    match set_lease(file, libc::F_WRLCK) {
+        // Dropped at once: whoever opens the file would have to wait for its end.
+        Ok(()) => set_lease(file, libc::F_UNLCK).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// The first few of many: a message has room for so much.
 fn bounded(proof: Proof) -> Proof {
     match proof {
@@ -330,19 +357,19 @@ fn lease(path: &Path, id: KernelId) -> io::Result<Lease> {
     if KernelId::of_descriptor(&file)? != Some(id) {
         return Err(io::Error::other("another file has taken its place"));
     }
-    match set_write_lease(&file) {
+    // It ends with the descriptor.
+    match set_lease(&file, libc::F_WRLCK) {
         Ok(()) => Ok(Lease::Granted),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Lease::Refused),
         Err(error) => Err(error),
     }
 }
 
-/// The lease ends with the descriptor.
-fn set_write_lease(file: impl AsFd) -> io::Result<()> {
+fn set_lease(file: impl AsFd, kind: i32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     #[expect(unsafe_code, reason = "no safe wrapper for F_SETLEASE")]
     // SAFETY: the descriptor is open for the length of the call, and F_SETLEASE takes an integer.
-    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) };
+    let result = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_SETLEASE, kind) };
     if result == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

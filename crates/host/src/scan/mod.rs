@@ -12,6 +12,7 @@ mod machine;
 mod member;
 pub(crate) mod mountinfo;
 mod observe;
+pub(crate) mod partx;
 pub(crate) mod sysfs;
 pub(crate) mod udev;
 

@@ -10,6 +10,7 @@ use hotbay_core::label::Header;
 use super::look::{BLKID_LIMIT, kernel_id, sectors};
 use super::open::{Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
+use super::wipe::wipe;
 use crate::kernel_id::KernelId;
 use crate::label::{LabelError, bring_up_to_date};
 use crate::runtime_dir::RuntimeDir;
@@ -24,6 +25,9 @@ pub(super) fn attach(
     let meant = meant(request);
     let locked = meant.lock(dir, checkpoint)?;
     let file = meant.open(&locked, checkpoint)?;
+    if !request.wipe.is_empty() {
+        wipe(&file, locked.id, request, checkpoint)?;
+    }
     let header = label(&file, locked.id, request, checkpoint)?;
     checkpoint("attach-labelled");
     // The lock ends here: all writes have returned.

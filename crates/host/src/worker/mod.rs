@@ -18,6 +18,7 @@ mod open;
 mod pool;
 mod protocol;
 mod serve;
+mod wipe;
 
 pub(crate) use look::open_sectors;
 pub use pool::{Done, Limits, NotStarted, Running, StartError, WorkerError, Workers};

@@ -9,6 +9,7 @@ use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId};
 use hotbay_core::label::update::Want;
 use hotbay_core::order::Generation;
+use hotbay_core::wipe::Content;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -57,6 +58,8 @@ pub struct Attach {
     /// What the drive must be known by.
     pub evidence: Evidence,
     pub want: LabelWant,
+    /// What on it may be wiped, if it has no label of ours. A relabel wipes nothing.
+    pub wipe: Vec<Content>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

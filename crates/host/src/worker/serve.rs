@@ -15,8 +15,8 @@ use crate::runtime_dir::RuntimeDir;
 /// What a child does: serves the agent at the other end of its standard input, and ends with it.
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
-/// `attach-opened`, those of [`crate::label::bring_up_to_date`], `attach-labelled`; `attach-relabelled`;
-/// `detach-labelled`, `detach-closed`.
+/// `attach-opened`, those of [`super::wipe`] and of [`crate::label::bring_up_to_date`], `attach-labelled`;
+/// `attach-relabelled`; `detach-labelled`, `detach-closed`.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");

@@ -16,6 +16,7 @@ mod holders;
 mod news;
 mod rig;
 mod silent;
+mod wipe;
 
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ fn run(arguments: &[String]) -> ExitCode {
         hang::TESTS,
         news::TESTS,
         silent::TESTS,
+        wipe::TESTS,
     ]
     .concat();
     if arguments.iter().any(|argument| argument == "--list") {

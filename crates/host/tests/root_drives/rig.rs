@@ -187,6 +187,7 @@ pub(crate) fn attach_of(drive: &Observed) -> Attach {
         kind: drive.kind,
         evidence: drive.evidence.clone(),
         want: LabelWant(WANT),
+        wipe: vec![],
     }
 }
 

@@ -14,13 +14,18 @@ Examples:
   hotbay drive remove S3X1A9 --wait    by its serial number";
 
 const ADD_EXAMPLES: &str = "\
+A drive with anything on it is not added. --wipe shows what that is, says that
+all of it will be lost, and wants the drive's serial number typed (its name, if
+it has none); in a script --serial gives it. A drive that is mounted, held,
+swapped to, in operation, of the system or of this cluster is never wiped.
+
 With -f FILE: what 'hotbay drive plan' has printed. A drive that has changed
 since is refused, and the others are added all the same; a file with a mistake
 changes nothing.
 
 Examples:
   hotbay drive add d-7f3a91c0 --wait   add it, and wait until it is open
-  hotbay drive add -f drives.yaml --dry-run";
+  hotbay drive add node-a:/dev/sdb --wipe --dry-run    what would be lost";
 
 const REMOVE_EXAMPLES: &str = "\
 Exits with 0 only when the drive is closed and that is proved; with 3 while it is not yet.
@@ -126,6 +131,12 @@ pub(crate) struct DriveAddArgs {
     /// The drives that a plan lists, as far as they have not changed since; - is standard input
     #[arg(short, long, value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
+    /// Wipe what is on the drive: all of it is lost. One drive at a time
+    #[arg(long, conflicts_with = "file")]
+    pub(crate) wipe: bool,
+    /// With --wipe: the drive's serial number (its name, if it has none), so that nobody has to type it
+    #[arg(long, value_name = "SERIAL", requires = "wipe")]
+    pub(crate) serial: Option<String>,
     #[command(flatten)]
     pub(crate) how: HowArgs,
 }

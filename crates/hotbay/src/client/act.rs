@@ -15,6 +15,7 @@ use super::exit::Exit;
 use super::plan_file::Listed;
 use super::screen::Screen;
 use super::wait::{Job, Wait};
+use super::wipe::Wiping;
 use super::{rows, suggest};
 use crate::cli::{DriveAddArgs, DriveArgs, HowArgs};
 
@@ -36,6 +37,8 @@ pub(crate) struct Asked {
     pub(crate) targets: Vec<String>,
     /// In which state a target must be, if that was planned.
     pub(crate) planned: BTreeMap<String, StateHash>,
+    /// The one target may be wiped.
+    pub(crate) wipe: Option<Wiping>,
     pub(crate) with_removed: bool,
     pub(crate) returned: bool,
     pub(crate) wait: bool,
@@ -46,10 +49,16 @@ pub(crate) struct Asked {
 impl Asked {
     /// Adds the drives that were named, or those of a list.
     pub(crate) fn to_add(args: DriveAddArgs, listed: Option<Listed>) -> Self {
-        let DriveAddArgs { targets, file: _, how } = args;
+        let DriveAddArgs { targets, file: _, wipe: _, serial: _, how } = args;
         let Some(listed) = listed else { return Self::new(Verb::Add, false, targets, how) };
         let targets = listed.iter().map(|(name, _)| name.clone()).collect();
         Self { planned: listed.into_iter().collect(), ..Self::new(Verb::Add, false, targets, how) }
+    }
+
+    /// Adds one drive that is in this state, wiped.
+    pub(crate) fn to_wipe(drive: String, state: StateHash, wipe: Wiping, how: HowArgs) -> Self {
+        let planned = BTreeMap::from([(drive.clone(), state)]);
+        Self { planned, wipe: Some(wipe), ..Self::new(Verb::Add, false, vec![drive], how) }
     }
 
     pub(crate) fn to_remove(args: DriveArgs) -> Self {
@@ -66,10 +75,21 @@ impl Asked {
         let HowArgs { wait, dry_run, timeout: _ } = how;
         let (with_removed, returned) = (false, false);
         let planned = BTreeMap::new();
-        Self { verb, hosts, targets, planned, with_removed, returned, wait, limit, dry_run }
+        Self {
+            verb,
+            hosts,
+            targets,
+            planned,
+            wipe: None,
+            with_removed,
+            returned,
+            wait,
+            limit,
+            dry_run,
+        }
     }
 
-    fn action(&self, target: &str) -> Action {
+    pub(crate) fn action(&self, target: &str) -> Action {
         let kind = match (self.verb, self.hosts) {
             (Verb::Add, false) => ActionType::AddDevice,
             (Verb::Add, true) => ActionType::AddHost,
@@ -84,7 +104,8 @@ impl Asked {
             with_removed: self.with_removed,
             returned: self.returned,
             expected_state: self.planned.get(target).map(ToString::to_string).unwrap_or_default(),
-            ..Action::default()
+            wipe: self.wipe.is_some(),
+            serial: self.wipe.as_ref().map(|wipe| wipe.serial.clone()).unwrap_or_default(),
         }
     }
 

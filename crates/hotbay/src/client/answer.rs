@@ -172,8 +172,15 @@ fn outcome(asked: &Asked, drive: &DriveBrief, result: &ActionResult, states: &St
     let reasons = result.reasons.join("; ");
     match (asked.verb, code(result)) {
         _ if left_out(result) => format!("left out: {reasons}"),
-        (Verb::Add, Some(Code::Ok)) if asked.dry_run => "would be added".to_owned(),
-        (Verb::Add, Some(Code::Ok)) => "adding".to_owned(),
+        (Verb::Add, Some(Code::Ok)) => {
+            let wiped = asked.wipe.as_ref().is_some_and(|wipe| wipe.loses);
+            match (asked.dry_run, wiped) {
+                (true, true) => "would be wiped and added".to_owned(),
+                (true, false) => "would be added".to_owned(),
+                (false, true) => "wiping and adding".to_owned(),
+                (false, false) => "adding".to_owned(),
+            }
+        }
         (Verb::Add, _) => match states.get(&drive.name).map(String::as_str) {
             Some("Attached") => "is in operation already; nothing was changed".to_owned(),
             Some("Attaching") => "is being added already; nothing was changed".to_owned(),
@@ -207,6 +214,7 @@ mod tests {
             hosts: false,
             targets: Vec::new(),
             planned: BTreeMap::new(),
+            wipe: None,
             with_removed: false,
             returned: false,
             wait: false,

@@ -88,6 +88,10 @@ pub(crate) enum ClientError {
     },
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String, instead: &'static str },
+    #[error("--wipe is for one drive at a time, and {given} are given")]
+    WipeOne { given: usize },
+    #[error("{}", why_not_wiped(*typed, what))]
+    NotWiped { typed: bool, what: &'static str, word: String },
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -103,6 +107,8 @@ impl ClientError {
             Self::NotASocket { .. }
             | Self::TooManyNames { .. }
             | Self::NotConfirmed { .. }
+            | Self::WipeOne { .. }
+            | Self::NotWiped { .. }
             | Self::PlanFile { .. }
             | Self::PlanText { .. }
             | Self::Scheme { .. }
@@ -196,12 +202,14 @@ impl ClientError {
                 &["use the same release of hotbay on both sides"]
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
+            Self::Inspect { source, .. } => inspect_instead(source.kind()),
             Self::NotConfirmed { typed, instead } => {
-                return vec![
-                    "nothing was changed".to_owned(),
-                    format!("type {typed} when asked, or give {instead}"),
-                ];
+                return unchanged(format!("type {typed} when asked, or give {instead}"));
             }
+            Self::NotWiped { word, .. } => {
+                return unchanged(format!("if it is the drive that is meant:  --serial {word}"));
+            }
+            Self::WipeOne { .. } => &["nothing was changed"],
             Self::TurnedDown { .. }
             | Self::Yaml(_)
             | Self::TooManyNames { .. }
@@ -222,6 +230,19 @@ fn inspect_instead(why: io::ErrorKind) -> &'static [&'static str] {
         io::ErrorKind::PermissionDenied => &["only root can read it: use sudo"],
         _ => &["name a block device, such as /dev/sdb, or a plain file"],
     }
+}
+
+fn why_not_wiped(typed: bool, what: &str) -> String {
+    if typed {
+        format!("that is not the drive's {what}")
+    } else {
+        format!("the drive's {what} has to be typed, and there is no terminal to type it on")
+    }
+}
+
+/// What to do next, where nothing has been done.
+fn unchanged(next_step: String) -> Vec<String> {
+    vec!["nothing was changed".to_owned(), next_step]
 }
 
 fn why_unreachable(error: &io::Error) -> String {

@@ -3,6 +3,7 @@
 //! - [`get`], [`describe`], [`events`] and [`status`] show.
 //! - [`act`] asks for something, [`wait`] follows it to its end, [`answer`] puts answers into words.
 //!   [`repair`] and [`take_over`] are for what a person decides once things went wrong, with [`mod@typed`].
+//! - [`mod@wipe`] adds a drive that is not empty.
 //! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
 //!   [`inspect`] reads a label from the drive itself, and needs no registry.
 //! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
@@ -33,6 +34,7 @@ pub(crate) mod table;
 mod take_over;
 mod typed;
 mod wait;
+mod wipe;
 pub(crate) mod words;
 
 pub(crate) use error::ClientError;
@@ -63,6 +65,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
         // A list with a mistake needs no registry to be refused.
         let listed = match &command {
             ClientCommand::Drive { command: DriveCommand::Add(args) } => {
+                wipe::check(args)?;
                 args.file.as_deref().map(plan_file::read).transpose()?
             }
             _ => None,
@@ -78,6 +81,9 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
             ClientCommand::Status => status::run(&api, &mut screen).await,
             ClientCommand::Drive { command } => {
                 let asked = match command {
+                    DriveCommand::Add(args) if args.wipe => {
+                        return wipe::run(&api, &mut screen, args, began).await;
+                    }
                     DriveCommand::Add(args) => Asked::to_add(args, listed),
                     DriveCommand::Remove(args) => Asked::to_remove(args),
                     DriveCommand::TakeOver(args) => {

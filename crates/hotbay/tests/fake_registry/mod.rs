@@ -110,6 +110,7 @@ impl Session {
             incarnation: registration.incarnation,
             evidence: registration.devices[0].evidence.clone(),
             take_over: false,
+            wipe: None,
         }
     }
 }

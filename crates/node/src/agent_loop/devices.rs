@@ -1,9 +1,13 @@
 //! The agent's side of discovery: what it makes of the devices that were found, and what discovery must know.
 
+use std::collections::BTreeSet;
+
 use hotbay_api::convert::FromAgent;
-use hotbay_core::agent::{AgentRecord, AttachAtStart, Event, RecordFound};
+use hotbay_core::agent::{AgentRecord, AttachAtStart, DriveMemory, Event, RecordFound};
 use hotbay_core::device::Observed;
 use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::DriveId;
+use hotbay_core::message::Obstacle;
 use hotbay_core::order::Goal;
 use tokio::time::Instant;
 
@@ -16,7 +20,7 @@ pub(super) fn first_context(found: &RecordFound, at_start: AttachAtStart) -> Con
         RecordFound::Usable(record) => {
             // Whoever wants all drives opened wants their labels read, removed or not.
             let left_alone = match at_start {
-                AttachAtStart::Allowed => left_alone(record),
+                AttachAtStart::Allowed => left_alone(record, &BTreeSet::new()),
                 AttachAtStart::All => Vec::new(),
             };
             (record.identity.map(|identity| identity.cluster), left_alone)
@@ -28,19 +32,22 @@ pub(super) fn first_context(found: &RecordFound, at_start: AttachAtStart) -> Con
     Context { ours, left_alone, ..Context::default() }
 }
 
-/// The drives that are out of operation: nothing of ours opens them.
-fn left_alone(record: &AgentRecord) -> Vec<Evidence> {
-    let detached = |memory: &&hotbay_core::agent::DriveMemory| {
-        memory.in_force.is_some_and(|ordered| ordered.goal == Goal::Detach)
+/// The drives that are out of operation: nothing of ours opens them. But those with something else on them are looked
+/// at as drives are that were never added: else nobody would see what is on them, and have it wiped.
+fn left_alone(record: &AgentRecord, not_ours: &BTreeSet<DriveId>) -> Vec<Evidence> {
+    let detached = |(drive, memory): &(&DriveId, &DriveMemory)| {
+        let detach = memory.in_force.is_some_and(|ordered| ordered.goal == Goal::Detach);
+        detach && !not_ours.contains(drive)
     };
-    record.drives.values().filter(detached).map(|memory| memory.evidence.clone()).collect()
+    let detached = record.drives.iter().filter(detached);
+    detached.map(|(_, memory)| memory.evidence.clone()).collect()
 }
 
 impl Shell {
     /// Has discovery know what the agent knows.
     pub(super) fn tell_discovery(&self) {
         let ours = self.identity().map(|identity| identity.cluster);
-        let left_alone = left_alone(self.agent.record());
+        let left_alone = left_alone(self.agent.record(), &self.not_ours);
         self.context.send_if_modified(|context| {
             let other = (context.ours, &context.left_alone) != (ours, &left_alone);
             (context.ours, context.left_alone) = (ours, left_alone);
@@ -59,6 +66,30 @@ impl Shell {
             other
         });
         self.publish(devices);
+    }
+
+    /// Notes what an attach has found out about whose a drive is.
+    pub(super) fn note_not_ours(&mut self, event: &Event) {
+        match event {
+            Event::Attached { drive, result: Err(Obstacle::NotOurs { .. }) } => {
+                self.not_ours.insert(*drive);
+            }
+            Event::Attached { drive, result: Ok(_) } => {
+                self.not_ours.remove(drive);
+            }
+            _ => {}
+        }
+    }
+
+    /// A drive was attached: if there were reasons against it, it was wiped since it was looked at, and nobody else
+    /// would tell discovery so as long as it is open.
+    pub(super) fn look_at_remade(&self, drive: DriveId) {
+        let remade = self.agent.locate(drive).device().filter(|device| !device.denied.is_empty());
+        if let Some(device) = remade {
+            self.context.send_modify(|context| {
+                *context.remade.entry(device.path.clone()).or_default() += 1;
+            });
+        }
     }
 
     /// Takes the devices as they are now, and tells the registry what has changed in them, or beside them.

@@ -2,7 +2,7 @@
 
 mod devices;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,6 +121,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         told: Vec::new(),
         hanging,
         handled,
+        not_ours: BTreeSet::new(),
         context,
         metrics: metrics.clone(),
         unpublished: VecDeque::new(),
@@ -158,6 +159,8 @@ struct Shell {
     hanging: Vec<String>,
     /// The looks at devices that have been taken note of.
     handled: Handled,
+    /// Drives that could not be attached for what is on them. Nobody has anything of ours to be left alone there.
+    not_ours: BTreeSet<DriveId>,
     /// What discovery is to know.
     context: watch::Sender<Context>,
     metrics: Metrics,
@@ -221,10 +224,12 @@ impl Shell {
         let event = match end {
             StepEnd::Opened { drive, descriptor, id, label } => {
                 self.drives.opened(drive, descriptor, id);
+                self.look_at_remade(drive);
                 Event::Attached { drive, result: Ok(label) }
             }
             StepEnd::Event(event) => event,
         };
+        self.note_not_ours(&event);
         let well = match &event {
             Event::Attached { drive, result: Ok(_) }
             | Event::Closed { drive, result: Ok(()), .. } => Some(*drive),

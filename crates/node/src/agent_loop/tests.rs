@@ -1,6 +1,6 @@
 //! The agent's loop and a registry that is silent, or hangs up: news made by hand, on a clock that is turned by hand.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::agent::{Agent, AttachAtStart, RecordFound};
@@ -50,6 +50,7 @@ impl Rig {
             told: Vec::new(),
             hanging: Vec::new(),
             handled: Handled::new(),
+            not_ours: BTreeSet::new(),
             context: watch::Sender::new(Context::default()),
             metrics: Metrics::default(),
             unpublished: VecDeque::new(),
@@ -156,6 +157,7 @@ async fn another_wish_is_tried_again_as_soon_as_any_first_one() {
             incarnation: Incarnation::from_bits(5),
             evidence: Evidence::default(),
             take_over: false,
+            wipe: None,
         })
     };
     shell.said(order(Goal::Attach, 1));

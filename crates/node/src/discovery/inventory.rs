@@ -35,6 +35,8 @@ pub(crate) struct Context {
     pub(crate) left_alone: Vec<Evidence>,
     /// Paths whose look of this number must be repeated.
     pub(crate) doubts: BTreeMap<String, u64>,
+    /// How often the agent has made something else of the device at a path.
+    pub(crate) remade: BTreeMap<String, u64>,
 }
 
 /// What is known of the machine.
@@ -226,13 +228,14 @@ impl Inventory {
     /// The agent knows or wants something else.
     pub(super) fn take_context(&mut self, context: Context) {
         let other_cluster = self.context.ours != context.ours;
-        self.context = context;
+        let before = std::mem::replace(&mut self.context, context);
         for (path, seen) in &mut self.seen {
             let unread = match &seen.inside {
                 Some(Inside::NotOpened(evidence)) => !is_alone(&self.context.left_alone, evidence),
                 Some(Inside::Seen(_) | Inside::Unread { .. }) | None => false,
             };
-            if unread || self.context.doubts.get(path) == Some(&seen.look) {
+            let remade = self.context.remade.get(path) != before.remade.get(path);
+            if unread || remade || self.context.doubts.get(path) == Some(&seen.look) {
                 seen.read_again();
             }
             if other_cluster {

@@ -12,7 +12,7 @@ use hotbay_host::KernelId;
 use hotbay_host::scan::{Candidate, Inside};
 use hotbay_host::worker::LookError;
 
-use super::{Inventory, MOST_READ_AT_ONCE, Outcome, ReadEnd};
+use super::{Context, Inventory, MOST_READ_AT_ONCE, Outcome, ReadEnd};
 
 fn device(name: &str, minor: u32) -> Candidate {
     Candidate {
@@ -85,4 +85,21 @@ fn a_mapping_that_joins_paths_concerns_other_drives_whenever_it_is_another() {
     assert_eq!(probed(Some(&mapping)), Outcome::OtherPaths, "it has its paths");
     assert_eq!(probed(None), Outcome::OtherPaths, "it went");
     assert_eq!(probed(Some(&device("sda", 1))), Outcome::Other, "a drive of its own");
+}
+
+/// An attached drive is open: nobody closes it after the wipe, so that no event tells of it.
+#[test]
+fn what_the_agent_has_made_of_a_device_is_read_again_once_each_time() {
+    let mut inventory = Inventory::default();
+    let drive = device("sda", 0);
+    inventory.listed([(drive.path.clone(), (None, drive.clone()))].into());
+    let mut context = Context::default();
+    for times in 0..3 {
+        assert_eq!(inventory.due_to_be_read().len(), 1, "{times}");
+        inventory.read(read_of(drive.clone()));
+        inventory.take_context(context.clone());
+        assert!(inventory.due_to_be_read().is_empty(), "{times}: nothing is new");
+        *context.remade.entry(drive.path.clone()).or_default() += 1;
+        inventory.take_context(context.clone());
+    }
 }

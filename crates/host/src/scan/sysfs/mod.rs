@@ -14,6 +14,7 @@ mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use hotbay_core::device::{Media, Partition};
@@ -233,6 +234,18 @@ impl Disk {
             Partition { name: plain(&name), size_bytes }
         });
         sized.collect()
+    }
+
+    /// Where each partition is, in bytes, by its number; without those that go while they are read.
+    pub(crate) fn partition_places(&self) -> BTreeMap<i32, Range<u64>> {
+        let place = |name: String| {
+            let directory = self.directory.join(name);
+            let number = |file| read_text(&directory.join(file))?.parse::<u64>().ok();
+            let start = number("start")?.checked_mul(SYSFS_SECTOR)?;
+            let end = start.checked_add(known_size_in(&directory)?)?;
+            Some((i32::try_from(number("partition")?).ok()?, start..end))
+        };
+        self.partitions().into_keys().filter_map(place).collect()
     }
 
     fn text(&self, file: &str) -> Option<String> {
