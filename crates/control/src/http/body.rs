@@ -1,6 +1,7 @@
 //! The JSON of actions and of their results. Fields are added, never renamed; a field that is not known is refused,
 //! because what it asks for would not be done.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -44,12 +45,28 @@ pub(super) struct ActionBody {
     returned: bool,
     #[serde(default)]
     expected_state: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    remove_labels: Vec<String>,
+    #[serde(default)]
+    overwrite: bool,
 }
 
 impl ActionBody {
     /// What is asked for. A type that is not known is this action's own failure, as it is in gRPC.
     pub(super) fn decode(self) -> Result<Action, Malformed> {
-        let Self { r#type: name, host, device, with_removed, returned, expected_state } = self;
+        let Self {
+            r#type: name,
+            host,
+            device,
+            with_removed,
+            returned,
+            expected_state,
+            labels,
+            remove_labels,
+            overwrite,
+        } = self;
         let kind = wire::ActionType::from_str_name(&name)
             .filter(|kind| *kind != wire::ActionType::Unknown)
             .ok_or_else(|| Malformed::Field {
@@ -63,6 +80,9 @@ impl ActionBody {
             with_removed,
             returned,
             expected_state,
+            labels,
+            remove_labels,
+            overwrite,
         })
     }
 }

@@ -17,6 +17,7 @@ use super::life::Happening;
 use super::{About, Cluster, Contact, Effects, Notice, Reply, State, StateHash};
 use crate::cms::{Action, Code, Outcome, Reason};
 use crate::ids::{DriveId, NodeId};
+use crate::node_labels::LabelChange;
 use crate::order::Goal;
 
 /// When somebody who polls should ask again.
@@ -33,10 +34,11 @@ pub(super) struct Asked<'a> {
 
 /// An action whose names have been found.
 #[derive(Clone, Copy)]
-enum Resolved {
+enum Resolved<'a> {
     AddHost { node: NodeId, with_removed: bool, returned: bool },
     RemoveHost(NodeId),
     PurgeHost(NodeId),
+    LabelHost { node: NodeId, change: &'a LabelChange },
     AddDevice { drive: DriveId, planned: Option<StateHash> },
     RemoveDevice(DriveId),
     GetDependent(DriveId),
@@ -54,7 +56,7 @@ impl Cluster {
         let asked = Asked { by: asked_by, with_host: false, now_ms };
         let resolved: Vec<_> = actions.iter().map(|action| self.resolve(action)).collect();
         let carry_out = |cluster: &mut Self| {
-            let one = |resolved: Result<Resolved, Unmet>| match resolved {
+            let one = |resolved: Result<Resolved<'_>, Unmet>| match resolved {
                 Ok(resolved) => cluster.carry_out(resolved, asked, &mut effects),
                 Err(Unmet { code, reason }) => Outcome::because(code, reason),
             };
@@ -71,7 +73,7 @@ impl Cluster {
     }
 
     /// Finds what an action names.
-    fn resolve(&self, action: &Action) -> Result<Resolved, Unmet> {
+    fn resolve<'a>(&self, action: &'a Action) -> Result<Resolved<'a>, Unmet> {
         Ok(match action {
             Action::AddHost { host, with_removed, returned } => Resolved::AddHost {
                 node: self.host(host)?,
@@ -79,6 +81,9 @@ impl Cluster {
                 returned: *returned,
             },
             Action::PurgeHost { host } => Resolved::PurgeHost(self.host(host)?),
+            Action::LabelHost { host, change } => {
+                Resolved::LabelHost { node: self.host(host)?, change }
+            }
             Action::RemoveHost { host } => Resolved::RemoveHost(self.host(host)?),
             Action::AddDevice(target) => {
                 Resolved::AddDevice { drive: self.find(target)?, planned: None }
@@ -91,10 +96,11 @@ impl Cluster {
         })
     }
 
-    fn node_of(&self, resolved: Resolved) -> NodeId {
+    fn node_of(&self, resolved: Resolved<'_>) -> NodeId {
         match resolved {
             Resolved::AddHost { node, .. }
             | Resolved::RemoveHost(node)
+            | Resolved::LabelHost { node, .. }
             | Resolved::PurgeHost(node) => node,
             Resolved::AddDevice { drive: id, .. }
             | Resolved::RemoveDevice(id)
@@ -104,7 +110,7 @@ impl Cluster {
 
     fn carry_out(
         &mut self,
-        resolved: Resolved,
+        resolved: Resolved<'_>,
         asked: Asked<'_>,
         effects: &mut Effects,
     ) -> Outcome {
@@ -126,6 +132,9 @@ impl Cluster {
                 return self.each_drive(node, asked, effects, Vec::new(), Self::remove);
             }
             Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
+            Resolved::LabelHost { node, change } => {
+                return self.label(node, change, asked, effects);
+            }
             Resolved::AddDevice { drive, planned } => {
                 (drive, self.add(drive, asked, planned, effects))
             }

@@ -84,6 +84,7 @@ impl Asked {
             with_removed: self.with_removed,
             returned: self.returned,
             expected_state: self.planned.get(target).map(ToString::to_string).unwrap_or_default(),
+            ..Action::default()
         }
     }
 

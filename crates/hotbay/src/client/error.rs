@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hotbay_api::client_token::NotAClientToken;
 use hotbay_api::token::{NotAnAddress, check_address};
+use hotbay_core::node_labels::NotALabel;
 use hotbay_host::RuntimeDirError;
 use hotbay_node::TlsError;
 use thiserror::Error;
@@ -80,6 +81,8 @@ pub(crate) enum ClientError {
     },
     #[error("{file}, line {line}, column {column}: {what}")]
     PlanText { file: String, line: u64, column: u64, what: String },
+    #[error(transparent)]
+    Label(#[from] NotALabel),
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String },
     #[error("cannot start")]
@@ -99,6 +102,7 @@ impl ClientError {
             | Self::NotConfirmed { .. }
             | Self::PlanFile { .. }
             | Self::PlanText { .. }
+            | Self::Label(_)
             | Self::Scheme { .. }
             | Self::Address { .. } => Exit::Usage,
             Self::NoToken { .. }
@@ -186,6 +190,7 @@ impl ClientError {
                 &["use the same release of hotbay on both sides"]
             }
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
+            Self::Label(_) => &["nothing was changed"],
             Self::NotConfirmed { typed } => {
                 return vec![
                     "nothing was changed".to_owned(),

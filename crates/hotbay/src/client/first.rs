@@ -49,7 +49,7 @@ impl Patience {
             | ClientCommand::Drive {
                 command: DriveCommand::Plan(_) | DriveCommand::Explain { .. },
             }
-            | ClientCommand::Host { command: HostCommand::Purge { .. } }
+            | ClientCommand::Host { command: HostCommand::Purge { .. } | HostCommand::Label(_) }
             | ClientCommand::Registry { .. } => Self::None,
         }
     }
