@@ -4,6 +4,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let files =
         protox::compile(["access.proto", "agent.proto", "cms.proto", "join.proto"], ["proto"])?;
-    tonic_prost_build::configure().codec_path("crate::codec::SmallCodec").compile_fds(files)?;
+    tonic_prost_build::configure()
+        .codec_path("crate::codec::SmallCodec")
+        // In one order, so that the same message has the same bytes.
+        .btree_map(".")
+        .compile_fds(files)?;
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! The JSON of these types is an interface: fields are added, never renamed. Sizes are bytes, times are Unix
 //! milliseconds.
 
+use std::collections::BTreeMap;
+
 use hotbay_core::device::{Denied, Details};
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +84,20 @@ pub struct DriveStatus {
     /// at it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_hash: Option<String>,
+    /// What each rule that adds drives makes of it, in the order of the rules.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub auto_add: Vec<AutoAddVerdict>,
+}
+
+/// What one rule that adds drives makes of a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AutoAddVerdict {
+    pub rule: String,
+    /// It has added the drive.
+    pub took: bool,
+    /// Why, or why not, in words.
+    pub message: String,
 }
 
 /// What is wanted, and how often that has changed.
@@ -112,7 +128,16 @@ pub struct StorageNode {
     pub api_version: String,
     pub kind: String,
     pub metadata: Metadata,
+    #[serde(default)]
+    pub spec: StorageNodeSpec,
     pub status: StorageNodeStatus,
+}
+
+/// What people say of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageNodeSpec {
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What a node is.

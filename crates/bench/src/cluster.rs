@@ -53,6 +53,7 @@ pub(crate) fn registration(node: usize) -> Registration {
         drives: Vec::new(),
         devices: (0..DRIVES_PER_NODE).map(device).collect(),
         conditions: Vec::new(),
+        labels: Default::default(),
     }
 }
 

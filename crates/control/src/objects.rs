@@ -1,8 +1,8 @@
 //! The kinds of `hotbay-api`, made from the cluster in memory. [`crate::view`] asks for them.
 
 use hotbay_api::kinds::{
-    API_VERSION, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus, Metadata,
-    StorageNode, StorageNodeStatus,
+    API_VERSION, AutoAddVerdict, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus,
+    Metadata, StorageNode, StorageNodeSpec, StorageNodeStatus,
 };
 use hotbay_core::cluster::{self, Cluster, Newcomer, State};
 use hotbay_core::cms::Reason;
@@ -45,6 +45,7 @@ fn of_device(observed: &Observed) -> DriveStatus {
         removal_wanted: false,
         asked_by: String::new(),
         state_hash: None,
+        auto_add: Vec::new(),
     }
 }
 
@@ -95,9 +96,15 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             conditions: drive_conditions(cluster, record.id),
             state_hash: cluster.state_hash(record.id).map(|state| state.to_string()),
             denied: cluster.denied(record.id).map(reason).collect(),
+            auto_add: cluster.rules_on(record.id).into_iter().map(verdict).collect(),
             ..of_device(observed)
         },
     }
+}
+
+fn verdict(verdict: cluster::RuleVerdict) -> AutoAddVerdict {
+    let cluster::RuleVerdict { rule, took, why } = verdict;
+    AutoAddVerdict { rule: rule.to_string(), took, message: why }
 }
 
 fn drive_conditions(cluster: &Cluster, id: DriveId) -> Vec<Condition> {
@@ -156,6 +163,7 @@ pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
             name: known.record.name.to_string(),
             uid: known.record.id.to_string(),
         },
+        spec: StorageNodeSpec { labels: known.record.labels.to_texts() },
         status: StorageNodeStatus {
             ready: known.session.is_some(),
             purged: known.record.purged,

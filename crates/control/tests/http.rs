@@ -45,6 +45,10 @@ async fn every_route_answers_as_the_document_says() {
         { "type": "REMOVE_HOST", "host": "node-a" },
         { "type": "PURGE_HOST", "host": "node-a" },
         { "type": "GET_DEPENDENT_VOLUMES", "device": "nothing" },
+        {
+            "type": "LABEL_HOST", "host": "node-a", "labels": { "rack": "a" },
+            "removeLabels": ["zone"], "overwrite": true,
+        },
         { "type": "SING" },
     ], "dryRun": true });
     let calls = [
@@ -84,6 +88,41 @@ async fn every_route_answers_as_the_document_says() {
     let mut known = all;
     known["actions"].as_array_mut().unwrap().pop();
     assert_eq!(schema::check(&document, schema, &known, "the request"), Ok(()));
+}
+
+#[tokio::test]
+async fn a_node_is_labelled_and_shows_it() {
+    let rig = Rig::start();
+    let _agent = rig.join().await;
+    let act = async |action: Value, dry_run: bool| {
+        let answer = rig.post(&json!({ "actions": [action], "dryRun": dry_run })).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["results"][0].take()
+    };
+    let labels = async || rig.get("/v1/nodes/node-a").await.json()["spec"]["labels"].take();
+    let label = |labels: Value| json!({ "type": "LABEL_HOST", "host": "node-a", "labels": labels });
+    assert_eq!(labels().await, json!({}));
+    assert_eq!(act(label(json!({ "rack": "a" })), true).await["result"], "S_OK");
+    assert_eq!(labels().await, json!({}), "a dry run changes nothing");
+    assert_eq!(act(label(json!({ "rack": "a" })), false).await["result"], "S_OK");
+    assert_eq!(act(label(json!({ "rack": "a" })), false).await["result"], "S_ALREADY");
+    assert_eq!(labels().await, json!({ "rack": "a" }));
+    let other = act(label(json!({ "rack": "b" })), false).await;
+    assert_eq!(other["result"], "E_INVALID_STATE");
+    assert!(other["reasons"][0].as_str().unwrap().contains("labelled rack=a"), "{other}");
+    let bad = act(label(json!({ "-": "b" })), false).await;
+    assert_eq!(bad["result"], "E_ARGUMENT", "{bad}");
+    let mut change = label(json!({ "zone": "z" }));
+    change["removeLabels"] = json!(["rack"]);
+    assert_eq!(act(change, false).await["result"], "S_OK");
+    assert_eq!(labels().await, json!({ "zone": "z" }));
+    let events = rig.get("/v1/events").await.json();
+    let told = events["items"].as_array().unwrap().iter().any(|event| {
+        let text = event["text"].as_str().unwrap();
+        text.starts_with("The labels of node-a have changed, asked by ")
+            && text.ends_with(": zone=z, rack removed.")
+    });
+    assert!(told, "{events}");
 }
 
 #[tokio::test]

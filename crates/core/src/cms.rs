@@ -7,6 +7,7 @@ use crate::cluster::{Holder, NotTakenOver, State, StateHash};
 use crate::device::Denied;
 use crate::ids::{DriveId, VolumeId};
 use crate::message::Obstacle;
+use crate::node_labels::{LABELS_LIMIT, LabelChange};
 
 /// One thing asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,6 +41,11 @@ pub enum Action {
     /// Gives up a host whose machine is gone, with all that is on it.
     PurgeHost {
         host: String,
+    },
+    /// Changes what people say about a host, and so what rules do with its drives.
+    LabelHost {
+        host: String,
+        change: LabelChange,
     },
     /// Which volumes stand in the way of a removal. Changes nothing.
     GetDependentVolumes(Target),
@@ -175,6 +181,11 @@ pub enum Reason {
     AgentRegistered,
     /// The host has no drive that could be added.
     NoUsableDrive,
+    /// The host has other values for labels that should be set.
+    LabelledOtherwise {
+        labels: String,
+    },
+    TooManyLabels,
     /// The drive is not any more what it was when adding it was planned.
     ChangedSince {
         now: StateHash,
@@ -234,6 +245,11 @@ impl fmt::Display for Reason {
                 "its agent is registered, so the machine is not gone; remove the host instead",
             ),
             Self::NoUsableDrive => f.write_str("it has no drive that could be added"),
+            Self::LabelledOtherwise { labels } => write!(
+                f,
+                "it is labelled {labels} already; to change that, say so:  hotbay host label --overwrite"
+            ),
+            Self::TooManyLabels => write!(f, "a host has at most {LABELS_LIMIT} labels"),
             Self::ChangedSince { now } => write!(
                 f,
                 "ChangedSince: it is not as it was when it was planned (its state is {now} now); look at it, and plan \

@@ -16,6 +16,7 @@ pub mod gate;
 pub mod ids;
 pub mod label;
 pub mod message;
+pub mod node_labels;
 pub mod order;
 pub mod pace;
 pub mod rules;

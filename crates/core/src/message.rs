@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
 use crate::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName, SessionNumber};
+use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Goal, OrderId, Ordered, Stamp, Term};
 use crate::wipe::Wipe;
 
@@ -163,6 +164,8 @@ pub struct Registration {
     pub devices: Vec<Observed>,
     /// What is not as it should be there.
     pub conditions: Vec<NodeCondition>,
+    /// The labels that its configuration gives it: for a node that is new.
+    pub labels: NodeLabels,
 }
 
 /// Something about a node, beside its drives, that its agent wants people to know.

@@ -291,6 +291,7 @@ fn cluster(case: Case) -> Cluster {
             machine,
             purged: false,
             revoked: BTreeMap::new(),
+            labels: Default::default(),
         }],
         drives: vec![record],
     };
@@ -339,6 +340,7 @@ fn registers(machine: MachineId, seen: Ordered, open: bool, denied: bool) -> Eve
         }],
         devices: vec![observed(denied)],
         conditions: vec![],
+        labels: Default::default(),
     };
     let fresh = FreshIds { node: NODE, drives: vec![DriveId::from_bits(9)] };
     Event::Register { session: SESSION, certificate: None, registration, fresh }

@@ -14,6 +14,7 @@ use hotbay_core::message::{
     Answer, AnswerResult, DriveReport, NodeCondition, Obstacle, Order, RecordHealth, Registered,
     Registration,
 };
+use hotbay_core::node_labels::{LabelChange, NodeLabels};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use hotbay_core::wipe::{Content, Wipe};
 use prost::Message;
@@ -133,6 +134,7 @@ pub(crate) fn agent_message_seeds() -> Vec<Vec<u8>> {
         }],
         devices: vec![observed()],
         conditions: vec![NodeCondition::FiltersInvalid { why: "x.toml, line 2".into() }],
+        labels: NodeLabels::of_texts(&["rack=a"]).expect("it is well formed"),
     };
     let answer = |goal, result| {
         let (drive, incarnation) = (DriveId::from_bits(5), Incarnation::from_bits(7));
@@ -188,7 +190,12 @@ pub(crate) fn action_seeds() -> Vec<Vec<u8>> {
     [
         Action::AddHost { host: host.clone(), with_removed: true, returned: true },
         Action::RemoveHost { host: host.clone() },
-        Action::PurgeHost { host },
+        Action::PurgeHost { host: host.clone() },
+        Action::LabelHost {
+            host,
+            change: LabelChange::of_texts(&["example.com/rack=a", "zone-"], true)
+                .expect("it is well formed"),
+        },
         Action::AddDevice(target.clone()),
         Action::AddPlanned {
             target: target.clone(),
@@ -216,6 +223,7 @@ pub(crate) fn http_body_seeds() -> Vec<Vec<u8>> {
         r#"{"actions":[{"type":"ADD_DEVICE","host":"node-a","device":"/dev/sda"}],"dryRun":true}"#,
         r#"{"actions":[{"type":"ADD_HOST","host":"node-a","withRemoved":true,"returned":true}]}"#,
         r#"{"actions":[{"type":"ADD_DEVICE","device":"d-1","expectedState":"s-0152ee94c346268c"}]}"#,
+        r#"{"actions":[{"type":"LABEL_HOST","host":"a","labels":{"rack":"a"},"removeLabels":["z"]}]}"#,
         r#"{"actions":[{"type":"REMOVE_HOST","host":"a"},{"type":"NO_SUCH","device":"b"}]}"#,
         r#"{"actions":[{"type":"UNKNOWN"}],"more":1}"#,
     ]

@@ -4,6 +4,7 @@
 //! for. A test keeps it in step with the commands.
 
 mod drive;
+mod label;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use drive::{
     DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs, TakeOverArgs, TakeOverFormat,
 };
+pub(crate) use label::{LabelArgs, label};
 
 use crate::config::ConfigCommand;
 use crate::run::RunCommand;
@@ -34,8 +36,8 @@ Look:
   events       What happened lately, and with --follow what happens
   status       How it all stands, in a few lines
 Act:
-  drive        In and out of operation: add, remove; take-over, plan, explain
-  host         The same for all drives of a host: add, remove; purge a lost one
+  drive        In and out of operation: add, remove; take-over, plan, explain, inspect
+  host         The same for all drives of a host: add, remove; purge, label it
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
   store        Look after the registry's records: check
@@ -197,7 +199,7 @@ pub(crate) enum ClientCommand {
         #[command(subcommand)]
         command: DriveCommand,
     },
-    /// Puts all drives of a host into operation, or takes them out
+    /// Puts all drives of a host into operation, or takes them out; labels a host, or gives it up
     #[command(after_help = HOST_EXAMPLES)]
     Host {
         #[command(subcommand)]
@@ -286,6 +288,9 @@ pub(crate) enum HostCommand {
         #[command(flatten)]
         how: HowArgs,
     },
+    /// Sets and removes labels of a host, which rules that add drives can ask for
+    #[command(after_help = label::LABEL_EXAMPLES)]
+    Label(LabelArgs),
     /// Gives up a host whose machine is gone, with all that is on its drives
     #[command(after_help = HOST_PURGE_EXAMPLES)]
     Purge {

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::cli::Cli;
 use crate::client::Exit;
-use crate::config::table::{SETTINGS, Setting, TABLES};
+use crate::config::table::{Key, SETTINGS, Setting, TABLES};
 use crate::config::{DEFAULT_FILE, auto_add};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -265,7 +265,13 @@ fn add_block(roff: &mut Roff, text: &str) {
 }
 
 fn add_setting(roff: &mut Roff, setting: &Setting) {
-    let values = if setting.list { "\"...\" or [\"...\", \"...\"]" } else { "\"...\"" };
+    let values = if setting.key == Key::Labels {
+        "{ KEY = \"...\" }"
+    } else if setting.list {
+        "\"...\" or [\"...\", \"...\"]"
+    } else {
+        "\"...\""
+    };
     roff.control("TP", []).text([bold(setting.name), roman(format!(" = {values}"))]);
     roff.text([roman(setting.text)]);
     let mut more = format!(

@@ -11,10 +11,11 @@ use hotbay_core::order::Goal;
 
 use crate::actor::{CallError, ToAgent};
 
-const ACTIONS: [&str; 7] = [
+const ACTIONS: [&str; 8] = [
     "ADD_DEVICE",
     "ADD_HOST",
     "GET_DEPENDENT_VOLUMES",
+    "LABEL_HOST",
     "PURGE_HOST",
     "REMOVE_DEVICE",
     "REMOVE_HOST",
@@ -186,6 +187,7 @@ pub(crate) fn action_kind(action: &Action) -> usize {
         Action::AddDevice(_) | Action::AddPlanned { .. } | Action::AddWiped { .. } => "ADD_DEVICE",
         Action::AddHost { .. } => "ADD_HOST",
         Action::GetDependentVolumes(_) => "GET_DEPENDENT_VOLUMES",
+        Action::LabelHost { .. } => "LABEL_HOST",
         Action::PurgeHost { .. } => "PURGE_HOST",
         Action::RemoveDevice(_) => "REMOVE_DEVICE",
         Action::RemoveHost { .. } => "REMOVE_HOST",

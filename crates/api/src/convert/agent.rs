@@ -6,6 +6,7 @@ use hotbay_core::ids::{Incarnation, SessionNumber};
 use hotbay_core::message::{
     Answer, AnswerResult, DriveReport, NodeCondition, Order, Registered, Registration,
 };
+use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -147,6 +148,7 @@ fn register(registration: &Registration) -> wire::Register {
         known_devices: registration.drives.iter().map(known_device).collect(),
         observed_json: registration.devices.iter().map(json).collect(),
         condition_json: registration.conditions.iter().map(json).collect(),
+        labels: registration.labels.to_texts(),
     }
 }
 
@@ -163,6 +165,8 @@ fn registration(register: wire::Register) -> Result<Registration, Malformed> {
         drives: drives.collect::<Result<_, _>>()?,
         devices: from_json_list("observed_json", &register.observed_json)?,
         conditions: from_json_list("condition_json", &register.condition_json)?,
+        labels: NodeLabels::of_pairs(register.labels)
+            .map_err(|error| Malformed::field("labels", error))?,
     })
 }
 

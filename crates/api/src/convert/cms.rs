@@ -1,6 +1,9 @@
 //! Actions: what a client asks for.
 
+use std::collections::BTreeMap;
+
 use hotbay_core::cms::{Action, TakeOver, Target};
+use hotbay_core::node_labels::{LabelChange, NodeLabels, NotALabel};
 
 use super::Malformed;
 use crate::cms as wire;
@@ -17,6 +20,9 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         expected_state,
         wipe,
         serial,
+        labels,
+        remove_labels,
+        overwrite,
     } = action;
     let target = |host: String, device: String| Target {
         host: Some(host).filter(|host| !host.is_empty()),
@@ -29,6 +35,11 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         return Err(Malformed::Field { field: "expected_state", problem });
     }
     let consent = consent(kind, wipe, &serial, &expected_state)?;
+    let says_labels = !labels.is_empty() || !remove_labels.is_empty() || overwrite;
+    if says_labels && kind != wire::ActionType::LabelHost {
+        let problem = "only a LABEL_HOST has any".to_owned();
+        return Err(Malformed::Field { field: "labels", problem });
+    }
     match kind {
         wire::ActionType::Unknown => {
             let problem = format!("{number} is no action that this release knows");
@@ -36,6 +47,11 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         }
         wire::ActionType::AddHost => Ok(Action::AddHost { host, with_removed, returned }),
         wire::ActionType::PurgeHost => Ok(Action::PurgeHost { host }),
+        wire::ActionType::LabelHost => {
+            let change = label_change(labels, &remove_labels, overwrite);
+            let change = change.map_err(|error| Malformed::field("labels", error))?;
+            Ok(Action::LabelHost { host, change })
+        }
         wire::ActionType::RemoveHost => Ok(Action::RemoveHost { host }),
         wire::ActionType::AddDevice if expected_state.is_empty() => {
             Ok(Action::AddDevice(target(host, device)))
@@ -91,6 +107,15 @@ fn consent(
     }
 }
 
+fn label_change(
+    labels: BTreeMap<String, String>,
+    remove: &[String],
+    overwrite: bool,
+) -> Result<LabelChange, NotALabel> {
+    let remove = remove.iter().map(|key| key.parse()).collect::<Result<_, _>>()?;
+    LabelChange::new(NodeLabels::of_pairs(labels)?, remove, overwrite)
+}
+
 /// Encodes one action.
 pub fn action_to_wire(action: &Action) -> wire::Action {
     let on_host = |kind: wire::ActionType, host: &String| wire::Action {
@@ -112,6 +137,12 @@ pub fn action_to_wire(action: &Action) -> wire::Action {
         },
         Action::RemoveHost { host } => on_host(wire::ActionType::RemoveHost, host),
         Action::PurgeHost { host } => on_host(wire::ActionType::PurgeHost, host),
+        Action::LabelHost { host, change } => wire::Action {
+            labels: change.set().to_texts(),
+            remove_labels: change.remove().map(ToString::to_string).collect(),
+            overwrite: change.overwrites(),
+            ..on_host(wire::ActionType::LabelHost, host)
+        },
         Action::AddDevice(target) => on_target(wire::ActionType::AddDevice, target),
         Action::AddPlanned { target, state } => wire::Action {
             expected_state: state.to_string(),
@@ -207,6 +238,33 @@ mod tests {
         ] {
             let error = action_from_wire(bad).unwrap_err().to_string();
             assert!(error.contains(field), "{field}: {error}");
+        }
+    }
+
+    #[test]
+    fn labels_belong_to_a_labelling_and_are_checked() {
+        let labelling = |kind: wire::ActionType, key: &str, remove: &[&str]| wire::Action {
+            r#type: kind.into(),
+            host: "node-a".to_owned(),
+            labels: BTreeMap::from([(key.to_owned(), "a".to_owned())]),
+            remove_labels: remove.iter().map(|key| (*key).to_owned()).collect(),
+            overwrite: true,
+            ..wire::Action::default()
+        };
+        let label = wire::ActionType::LabelHost;
+        let good = labelling(label, "example.com/rack", &["zone"]);
+        let action = action_from_wire(good.clone()).unwrap();
+        assert_eq!(action_to_wire(&action), good);
+        let nothing = wire::Action { r#type: label.into(), ..wire::Action::default() };
+        for (bad, words) in [
+            (labelling(label, "ra ck", &[]), "\"ra ck\" is no key"),
+            (labelling(label, "rack", &["Zo ne"]), "\"Zo ne\" is no key"),
+            (labelling(label, "rack", &["rack"]), "rack is given twice"),
+            (nothing, "no label is given"),
+            (labelling(wire::ActionType::RemoveHost, "rack", &[]), "only a LABEL_HOST"),
+        ] {
+            let error = action_from_wire(bad).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The JSON of actions and of their results. Fields are added, never renamed; a field that is not known is refused,
 //! because what it asks for would not be done.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -48,6 +49,12 @@ pub(super) struct ActionBody {
     wipe: bool,
     #[serde(default)]
     serial: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+    #[serde(default)]
+    remove_labels: Vec<String>,
+    #[serde(default)]
+    overwrite: bool,
 }
 
 impl ActionBody {
@@ -62,6 +69,9 @@ impl ActionBody {
             expected_state,
             wipe,
             serial,
+            labels,
+            remove_labels,
+            overwrite,
         } = self;
         let kind = wire::ActionType::from_str_name(&name)
             .filter(|kind| *kind != wire::ActionType::Unknown)
@@ -78,6 +88,9 @@ impl ActionBody {
             expected_state,
             wipe,
             serial,
+            labels,
+            remove_labels,
+            overwrite,
         })
     }
 }

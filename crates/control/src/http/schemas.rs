@@ -88,8 +88,8 @@ fn action() -> Value {
         "properties": {
             "type": {
                 "enum": [
-                    "ADD_DEVICE", "ADD_HOST", "GET_DEPENDENT_VOLUMES", "PURGE_HOST", "REMOVE_DEVICE", "REMOVE_HOST",
-                    "TAKE_OVER_DEVICE",
+                    "ADD_DEVICE", "ADD_HOST", "GET_DEPENDENT_VOLUMES", "LABEL_HOST", "PURGE_HOST", "REMOVE_DEVICE",
+                    "REMOVE_HOST", "TAKE_OVER_DEVICE",
                 ],
             },
             "host": words("The host that is meant, or that has the device."),
@@ -102,8 +102,19 @@ fn action() -> Value {
             "wipe": flag("ADD_DEVICE: what is on the drive may be wiped. Needs expectedState and serial."),
             "serial": words("TAKE_OVER_DEVICE, and with wipe: the drive's serial number, as a person typed it; its \
                              name if it has none."),
+            "labels": labels("LABEL_HOST: the labels to set."),
+            "removeLabels": {
+                "type": "array",
+                "items": text(),
+                "description": "LABEL_HOST: the keys of the labels to remove.",
+            },
+            "overwrite": flag("LABEL_HOST: also a label that has another value."),
         },
     })
+}
+
+fn labels(description: &str) -> Value {
+    json!({ "type": "object", "additionalProperties": text(), "description": description })
 }
 
 fn action_result() -> Value {
@@ -120,7 +131,7 @@ fn action_result() -> Value {
             "drives": {
                 "type": "array",
                 "items": reference("ActionResult"),
-                "description": "A host action: the result per drive.",
+                "description": "A host action: the result per drive. LABEL_HOST: the drives that rules then add.",
             },
         }),
     )
@@ -200,6 +211,13 @@ fn drive_status() -> Value {
         "removalWanted": flag("A removal was asked for and waits for the volumes."),
         "askedBy": text(),
         "stateHash": words("Stands for all that adding or taking it over rests on. Another one: look at it again."),
+        "autoAdd": {
+            "type": "array",
+            "items": object(&["rule", "took", "message"], json!({
+                "rule": text(), "took": flag("It has added the drive."), "message": text(),
+            })),
+            "description": "What each rule that adds drives makes of it, in the order of the rules.",
+        },
     });
     if let (Some(properties), Value::Object(details)) = (properties.as_object_mut(), details()) {
         properties.extend(details);
@@ -244,7 +262,32 @@ fn details() -> Value {
             "items": text(),
             "description": "The block devices that stand on it or on a part of it.",
         },
+        "filter": filter(),
     })
+}
+
+/// What the filters of the machine say.
+fn filter() -> Value {
+    let rule = object(
+        &["number", "text"],
+        json!({
+            "number": number("Its place in the file, from 1."),
+            "name": text(),
+            "text": words("The rule as it is written."),
+        }),
+    );
+    object(
+        &["included"],
+        json!({
+            "included": flag("It is not left out."),
+            "rule": rule,
+            "notIncludedBy": {
+                "type": "array",
+                "items": rule,
+                "description": "No rule fits, and these include: it is nothing that they ask for.",
+            },
+        }),
+    )
 }
 
 fn denied_reason() -> Value {
@@ -277,11 +320,12 @@ fn node() -> Value {
         }),
     );
     object(
-        &["apiVersion", "kind", "metadata", "status"],
+        &["apiVersion", "kind", "metadata", "spec", "status"],
         json!({
             "apiVersion": { "const": API_VERSION },
             "kind": { "const": "StorageNode" },
             "metadata": reference("Metadata"),
+            "spec": object(&["labels"], json!({ "labels": labels("What people say of it, such as its rack.") })),
             "status": status,
         }),
     )

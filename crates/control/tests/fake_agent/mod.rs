@@ -122,6 +122,7 @@ pub(crate) fn registration(name: &str, machine: u128, serials: &[&str]) -> Regis
         drives: Vec::new(),
         devices: serials.iter().enumerate().map(|(bay, serial)| device(bay, serial)).collect(),
         conditions: vec![],
+        labels: Default::default(),
     }
 }
 

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hotbay_core::cluster::AutoAddRule;
 use hotbay_core::device::{Details, Partition, Transport};
+use hotbay_core::filter::{FilterVerdict, RuleTold};
 use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_core::message::AnswerResult;
 use hotbay_registry::{MemoryStore, Registry, Surroundings};
@@ -56,12 +58,15 @@ fn fresh() -> u128 {
 impl Rig {
     pub(crate) fn start() -> Self {
         let (store, dir) = (MemoryStore::new(), tempfile::tempdir().unwrap());
+        // One that adds nothing here, but has something to say of every drive.
+        let rule = json!({ "name": "elsewhere", "node": "elsewhere-*" });
+        let rule: AutoAddRule = serde_json::from_value(rule).unwrap();
         let surroundings = Surroundings {
             cluster: ClusterId::from_bits(1),
             term: TermId::from_bits(2),
             wall_ms: || 0,
             checkpoint: |_| {},
-            auto_add: Default::default(),
+            auto_add: [rule].into_iter().collect(),
         };
         let (registry, _ended) = Registry::start(store.clone(), surroundings).unwrap();
         let this = Self { store, dir };
@@ -139,6 +144,7 @@ impl Rig {
 /// Every property that a device can have.
 fn everything() -> Details {
     let texts = |text: &str| vec![text.to_owned()];
+    let told = |number| RuleTold { number, name: None, text: "include = {}".to_owned() };
     Details {
         vendor: Some("ACME".to_owned()),
         firmware: Some("1.0".to_owned()),
@@ -153,5 +159,10 @@ fn everything() -> Details {
         partitions: vec![Partition { name: "sdb1".to_owned(), size_bytes: 1 << 20 }],
         mounts: texts("/mnt"),
         holders: texts("dm-0"),
+        filter: Some(FilterVerdict {
+            included: true,
+            rule: Some(told(2)),
+            not_included_by: vec![told(1), told(3)],
+        }),
     }
 }

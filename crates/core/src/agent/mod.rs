@@ -33,6 +33,7 @@ use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber};
 use crate::message::{
     Answer, DriveReport, Obstacle, Order, OrderRefused, RecordHealth, Registered, Registration,
 };
+use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Goal, Ordered, Term};
 use crate::rules::Rules;
 use crate::wipe::Content;
@@ -273,7 +274,8 @@ impl Agent {
         (agent, effects)
     }
 
-    /// The registration to send at the start of a session. The conditions of the node are the shell's to add.
+    /// The registration to send at the start of a session. Conditions and labels of the node
+    /// are the shell's to add.
     pub fn registration(&self, name: NodeName, machine: MachineId) -> Registration {
         let cluster = self.record.identity.map(|identity| identity.cluster);
         let label_of = |drive: DriveId| {
@@ -314,6 +316,7 @@ impl Agent {
             drives,
             devices: self.devices.clone(),
             conditions: Vec::new(),
+            labels: NodeLabels::default(),
         }
     }
 

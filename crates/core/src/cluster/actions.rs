@@ -22,6 +22,7 @@ use super::wipe::Consent;
 use super::{About, Cluster, Contact, Effects, Notice, Reply, State, StateHash};
 use crate::cms::{Action, Code, Outcome, Reason, TakeOver};
 use crate::ids::{DriveId, NodeId};
+use crate::node_labels::LabelChange;
 use crate::order::Goal;
 use crate::wipe::{Content, Wipe, listed};
 
@@ -43,6 +44,7 @@ enum Resolved<'a> {
     AddHost { node: NodeId, with_removed: bool, returned: bool },
     RemoveHost(NodeId),
     PurgeHost(NodeId),
+    LabelHost { node: NodeId, change: &'a LabelChange },
     AddDevice { drive: DriveId, planned: Option<StateHash> },
     AddWiped { drive: DriveId, consent: Consent<'a> },
     RemoveDevice(DriveId),
@@ -87,6 +89,9 @@ impl Cluster {
                 returned: *returned,
             },
             Action::PurgeHost { host } => Resolved::PurgeHost(self.host(host)?),
+            Action::LabelHost { host, change } => {
+                Resolved::LabelHost { node: self.host(host)?, change }
+            }
             Action::RemoveHost { host } => Resolved::RemoveHost(self.host(host)?),
             Action::AddDevice(target) => {
                 Resolved::AddDevice { drive: self.find(target)?, planned: None }
@@ -109,6 +114,7 @@ impl Cluster {
         match resolved {
             Resolved::AddHost { node, .. }
             | Resolved::RemoveHost(node)
+            | Resolved::LabelHost { node, .. }
             | Resolved::PurgeHost(node) => vec![*node],
             Resolved::AddDevice { drive: id, .. }
             | Resolved::AddWiped { drive: id, .. }
@@ -145,6 +151,9 @@ impl Cluster {
                 return self.each_drive(node, asked, effects, Vec::new(), Self::remove);
             }
             Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
+            Resolved::LabelHost { node, change } => {
+                return self.label(node, change, asked, effects);
+            }
             Resolved::AddDevice { drive, planned } => {
                 (drive, self.add(drive, asked, planned, effects))
             }

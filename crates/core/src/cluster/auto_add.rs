@@ -1,7 +1,8 @@
 //! Rules that put new drives into operation without anybody asking. There are none unless somebody writes them, and
 //! they take only what is provably empty and was never asked anything of: what a person decided, a rule does not undo.
 //!
-//! Decided whenever a node has reported its devices: [`Cluster::take_inventory`](super::registration) calls it.
+//! Decided whenever a node has reported its devices, or its labels have changed:
+//! [`Cluster::take_inventory`](super::registration) and [`Cluster::label`](super::node_labels) call it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +12,16 @@ use thiserror::Error;
 
 use super::actions::Asked;
 use super::{Cluster, Drive, Effects, State};
+use crate::cms::{Code, Outcome};
 use crate::device::Media;
 use crate::filter::{AnyOf, Criteria, Pattern, RuleName, Size};
-use crate::ids::{DriveId, NodeId};
+use crate::ids::{DriveId, NodeId, NodeName};
+use crate::node_labels::{LabelKey, LabelValue, NodeLabels};
 use crate::order::Generation;
 
 /// The rules, in order: the first one that fits a drive is the one that adds it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct AutoAdd(Arc<[AutoAddRule]>);
+pub struct AutoAdd(pub(super) Arc<[AutoAddRule]>);
 
 impl FromIterator<AutoAddRule> for AutoAdd {
     fn from_iter<I: IntoIterator<Item = AutoAddRule>>(rules: I) -> Self {
@@ -33,6 +36,8 @@ pub struct AutoAddRule {
     pub name: RuleName,
     /// On which nodes.
     pub node: AnyOf<Pattern>,
+    /// With which labels; the node has all of them.
+    pub node_labels: NodeLabels,
     pub criteria: Criteria,
 }
 
@@ -43,6 +48,8 @@ struct Written {
     name: RuleName,
     #[serde(default)]
     node: AnyOf<Pattern>,
+    #[serde(default)]
+    node_labels: NodeLabels,
     #[serde(default)]
     media: AnyOf<Media>,
     #[serde(default)]
@@ -64,12 +71,12 @@ impl TryFrom<Written> for AutoAddRule {
     type Error = AsksForNothing;
 
     fn try_from(written: Written) -> Result<Self, Self::Error> {
-        let Written { name, node, media, vendor, model, min_size, max_size } = written;
+        let Written { name, node, node_labels, media, vendor, model, min_size, max_size } = written;
         let criteria = Criteria { media, vendor, model, min_size, max_size, ..Criteria::default() };
-        if node.0.is_empty() && criteria == Criteria::default() {
+        if node.0.is_empty() && node_labels.is_empty() && criteria == Criteria::default() {
             return Err(AsksForNothing);
         }
-        Ok(Self { name, node, criteria })
+        Ok(Self { name, node, node_labels, criteria })
     }
 }
 
@@ -86,34 +93,56 @@ impl Cluster {
         Self { auto_add, ..self }
     }
 
-    /// Adds the drives of a node that a rule fits and that nobody could miss anything on.
-    pub(super) fn add_by_rule(&mut self, node: NodeId, now_ms: u64, effects: &mut Effects) {
+    /// Adds the drives of a node that a rule fits and that nobody could miss anything on, and tells which.
+    pub(super) fn add_by_rule(
+        &mut self,
+        node: NodeId,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) -> Vec<Outcome> {
         let rules = self.auto_add.0.clone();
+        let mut added = Vec::new();
         if rules.is_empty() {
-            return;
+            return added;
         }
         for id in self.nodes[&node].drives.clone() {
             let rule = rules.iter().find(|rule| self.takes(rule, id));
             if let Some(by) = rule.map(ToString::to_string) {
                 let asked = Asked { by: &by, with_host: false, now_ms };
                 // What speaks against it is known only to the add itself, and then nothing changes.
-                self.add(id, asked, None, effects);
+                let outcome = self.add(id, asked, None, effects);
+                if outcome.code == Code::Ok {
+                    added.push(Outcome { drive: Some(id), ..outcome });
+                }
             }
         }
+        added
     }
 
     fn takes(&self, rule: &AutoAddRule, id: DriveId) -> bool {
         let drive = &self.drives[&id];
-        let name = &self.nodes[&drive.record.node].record.name;
+        let node = &self.nodes[&drive.record.node].record;
         is_untouched(drive)
             && self.denied(id).next().is_none()
-            && rule.node.fits(|pattern| pattern.fits(name.as_str()))
+            && rule.fits_node(&node.name)
+            && rule.unmet_label(&node.labels).is_none()
             && rule.criteria.fit((&*drive.record.observed).into())
     }
 }
 
+impl AutoAddRule {
+    pub(super) fn fits_node(&self, name: &NodeName) -> bool {
+        self.node.fits(|pattern| pattern.fits(name.as_str()))
+    }
+
+    /// The first label that is asked for and that a node does not have.
+    pub(super) fn unmet_label(&self, labels: &NodeLabels) -> Option<(&LabelKey, &LabelValue)> {
+        self.node_labels.iter().find(|(key, value)| labels.get(key.as_str()) != Some(value))
+    }
+}
+
 /// Whether a drive is there, has no label of ours, and nobody has ever asked anything of it, not even that it stay out.
-fn is_untouched(drive: &Drive) -> bool {
+pub(super) fn is_untouched(drive: &Drive) -> bool {
     let record = &drive.record;
     drive.present
         && drive.label.is_none()
@@ -131,7 +160,7 @@ mod tests {
     use crate::agent::{Agent, AttachAtStart, RecordFound};
     use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says};
     use crate::cluster::{Event, Records};
-    use crate::cms::{Action, Code, Target};
+    use crate::cms::{Action, Target};
     use crate::device::{Denied, LabelSeen, Observed};
     use crate::ids::{Incarnation, SessionNumber};
     use crate::rules::Rules;
@@ -272,6 +301,9 @@ mod tests {
     fn a_rule_must_say_what_it_takes() {
         let refused = |rule| serde_json::from_value::<AutoAddRule>(rule).unwrap_err().to_string();
         assert!(refused(json!({ "name": "x" })).contains("node = \"*\""));
+        assert!(refused(json!({ "name": "x", "node-labels": {} })).contains("node = \"*\""));
+        let no_label = json!({ "name": "x", "node-labels": { "ra ck": "a" } });
+        assert!(refused(no_label).contains("\"ra ck\" is no key of a label"));
         assert!(refused(json!({ "media": "SSD" })).contains("missing field `name`"));
         assert!(refused(json!({ "name": "x", "labels": {} })).contains("unknown field `labels`"));
         assert!(serde_json::from_value::<AutoAddRule>(json!({ "name": "x", "node": "*" })).is_ok());

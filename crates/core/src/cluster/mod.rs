@@ -7,11 +7,13 @@
 mod actions;
 mod adopt;
 mod auto_add;
+mod auto_add_why;
 mod certificates;
 mod confirm;
 mod find;
 mod life;
 mod newcomer;
+mod node_labels;
 mod notice;
 mod place;
 mod planned;
@@ -28,6 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use adopt::Heard;
 pub use auto_add::{AsksForNothing, AutoAdd, AutoAddRule};
+pub use auto_add_why::RuleVerdict;
 pub use find::Unmet;
 pub use life::State;
 pub use newcomer::Newcomer;
@@ -362,7 +365,7 @@ impl Cluster {
         let seen = nodes.iter().chain(elsewhere).filter_map(|id| self.nodes.get_key_value(id));
         Self {
             rules: self.rules,
-            auto_add: AutoAdd::default(),
+            auto_add: self.auto_add.clone(),
             registry: self.registry.clone(),
             drives: drives.map(|id| (*id, self.drives[id].clone())).collect(),
             nodes: seen.map(|(id, node)| (*id, node.clone())).collect(),

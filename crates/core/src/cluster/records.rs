@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::life::State;
 use crate::device::Observed;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId};
+use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Term};
 use crate::wipe::Wipe;
 
@@ -37,6 +38,9 @@ pub struct NodeRecord {
     /// the machine is back.
     #[serde(default)]
     pub revoked: BTreeMap<NodeName, CertificateNumber>,
+    /// What people have said about it.
+    #[serde(default)]
+    pub labels: NodeLabels,
 }
 
 /// One drive.

@@ -74,16 +74,25 @@ impl Cluster {
         }
         self.heard.remove(&registration.name);
         let Registration {
-            name, machine, incarnation, record, drives, devices, conditions, ..
+            name,
+            machine,
+            incarnation,
+            record,
+            drives,
+            devices,
+            conditions,
+            labels,
+            ..
         } = registration;
         let mut effects = Effects::default();
         // A node that this registry has forgotten keeps the id that it was told.
         let id = known.or(registration.node).unwrap_or(fresh.node);
-        let (purged, revoked) = known.map_or_else(Default::default, |id| {
-            let record = &self.nodes[&id].record;
-            (record.purged, record.revoked.clone())
-        });
-        let node_record = NodeRecord { id, name, machine, purged, revoked };
+        let (purged, revoked, labels) = match known.map(|id| &self.nodes[&id].record) {
+            Some(record) => (record.purged, record.revoked.clone(), record.labels.clone()),
+            // What the machine says of itself counts once; then it is for people to say.
+            None => (false, BTreeMap::new(), labels),
+        };
+        let node_record = NodeRecord { id, name, machine, purged, revoked, labels };
         if known.is_none() {
             self.insert_node(node_record.clone());
             effects.writes.push(Write::Node(node_record));

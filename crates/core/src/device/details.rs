@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::filter::FilterVerdict;
+
 /// How the machine reaches the device.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
@@ -55,6 +57,9 @@ pub struct Details {
     /// The block devices that stand on it or on a part of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<String>,
+    /// What the filters of its machine say about it, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<FilterVerdict>,
 }
 
 /// A part of a device, as the kernel knows it.

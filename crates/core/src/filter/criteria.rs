@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use super::pattern::Pattern;
 use super::size::Size;
+use super::unmet::Field;
 use crate::device::{Media, Observed, Transport};
 
 /// Where udev keeps the links that [`Criteria::by_id`] names; it may be left out there.
@@ -87,21 +88,36 @@ impl<T> AnyOf<T> {
 impl Criteria {
     /// Whether a drive is all that is asked for.
     pub fn fit(&self, drive: Traits<'_>) -> bool {
+        self.unmet(drive).is_none()
+    }
+
+    /// The first thing that is asked for and is not so.
+    pub(super) fn unmet(&self, drive: Traits<'_>) -> Option<Field> {
         let text = |asked: &AnyOf<Pattern>, told: Option<&str>| {
             asked.fits(|pattern| told.is_some_and(|told| pattern.fits_any_case(told)))
         };
-        let links = |asked: &AnyOf<Pattern>| {
-            asked.fits(|pattern| drive.links.iter().any(|link| fits_link(pattern, link)))
-        };
-        self.path.fits(|pattern| pattern.fits(drive.path))
-            && links(&self.by_id)
-            && text(&self.vendor, drive.vendor)
-            && text(&self.model, drive.model)
-            && self.transport.fits(|transport| *transport == drive.transport)
-            && self.media.fits(|media| *media == drive.media)
-            && self.min_size.is_none_or(|least| drive.size_bytes >= least.0)
-            && self.max_size.is_none_or(|most| drive.size_bytes <= most.0)
-            && self.removable.is_none_or(|removable| removable == drive.removable)
+        let link = |pattern: &Pattern| drive.links.iter().any(|link| fits_link(pattern, link));
+        if !self.path.fits(|pattern| pattern.fits(drive.path)) {
+            Some(Field::Path)
+        } else if !self.by_id.fits(link) {
+            Some(Field::ById)
+        } else if !text(&self.vendor, drive.vendor) {
+            Some(Field::Vendor)
+        } else if !text(&self.model, drive.model) {
+            Some(Field::Model)
+        } else if !self.transport.fits(|transport| *transport == drive.transport) {
+            Some(Field::Transport)
+        } else if !self.media.fits(|media| *media == drive.media) {
+            Some(Field::Media)
+        } else if self.min_size.is_some_and(|least| drive.size_bytes < least.0) {
+            Some(Field::MinSize)
+        } else if self.max_size.is_some_and(|most| drive.size_bytes > most.0) {
+            Some(Field::MaxSize)
+        } else if self.removable.is_some_and(|removable| removable != drive.removable) {
+            Some(Field::Removable)
+        } else {
+            None
+        }
     }
 }
 
@@ -126,23 +142,46 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, UnknownWord> {
     })
 }
 
+const TRANSPORTS: [(&str, Transport); 10] = [
+    ("nvme", Transport::Nvme),
+    ("sata", Transport::Sata),
+    ("sas", Transport::Sas),
+    ("usb", Transport::Usb),
+    ("virtio", Transport::Virtio),
+    ("iscsi", Transport::Iscsi),
+    ("fc", Transport::Fc),
+    ("mmc", Transport::Mmc),
+    ("file", Transport::File),
+    ("unknown", Transport::Unknown),
+];
+
+const MEDIA: [(&str, Media); 5] = [
+    ("NVMe", Media::Nvme),
+    ("SSD", Media::Ssd),
+    ("HDD", Media::Hdd),
+    ("File", Media::File),
+    ("Unknown", Media::Unknown),
+];
+
+fn name<T: PartialEq>(value: &T, words: &'static [(&'static str, T)]) -> &'static str {
+    words.iter().find(|(_, known)| known == value).expect("every one has a word").0
+}
+
+/// The word for it in rules.
+pub(super) fn transport_name(transport: Transport) -> &'static str {
+    name(&transport, &TRANSPORTS)
+}
+
+/// The word for it in rules.
+pub(super) fn media_name(media: Media) -> &'static str {
+    name(&media, &MEDIA)
+}
+
 impl FromStr for Transport {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = [
-            ("nvme", Self::Nvme),
-            ("sata", Self::Sata),
-            ("sas", Self::Sas),
-            ("usb", Self::Usb),
-            ("virtio", Self::Virtio),
-            ("iscsi", Self::Iscsi),
-            ("fc", Self::Fc),
-            ("mmc", Self::Mmc),
-            ("file", Self::File),
-            ("unknown", Self::Unknown),
-        ];
-        word(text, &words)
+        word(text, &TRANSPORTS)
     }
 }
 
@@ -150,14 +189,7 @@ impl FromStr for Media {
     type Err = UnknownWord;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let words = [
-            ("NVMe", Self::Nvme),
-            ("SSD", Self::Ssd),
-            ("HDD", Self::Hdd),
-            ("File", Self::File),
-            ("Unknown", Self::Unknown),
-        ];
-        word(text, &words)
+        word(text, &MEDIA)
     }
 }
 

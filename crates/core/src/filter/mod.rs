@@ -7,6 +7,8 @@
 mod criteria;
 mod pattern;
 mod size;
+mod unmet;
+mod verdict;
 
 use std::fmt;
 
@@ -17,6 +19,7 @@ pub(crate) use criteria::size_field;
 pub use criteria::{AnyOf, Criteria, Traits, UnknownWord};
 pub use pattern::{NotAPattern, Pattern};
 pub use size::{NotASize, Size};
+pub use verdict::{FilterVerdict, RuleTold};
 
 use crate::device::{Denied, Observed};
 
@@ -138,14 +141,21 @@ impl fmt::Display for By {
     }
 }
 
-/// Decides about one device.
-pub fn decide(filters: &Filters, device: &Observed) -> Decision {
+/// The rule that decides about a device, by its place in the list.
+fn deciding(filters: &Filters, device: &Observed) -> Option<usize> {
+    match filters {
+        Filters::Unusable => None,
+        Filters::Rules(rules) => rules.iter().position(|rule| rule.criteria.fit(device.into())),
+    }
+}
+
+/// What comes of the rule that decides, or of there being none.
+fn decision(filters: &Filters, decided: Option<usize>) -> Decision {
     let rules = match filters {
         Filters::Unusable => return Decision { included: false, by: By::Unusable },
         Filters::Rules(rules) => rules,
     };
-    let fitting = rules.iter().position(|rule| rule.criteria.fit(device.into()));
-    match fitting {
+    match decided {
         Some(at) => {
             let Rule { name, includes, .. } = &rules[at];
             let by = name.clone().map_or(By::Place(at + 1), By::Rule);
@@ -158,13 +168,21 @@ pub fn decide(filters: &Filters, device: &Observed) -> Decision {
     }
 }
 
-/// Decides about a device and notes it there: one that is left out is denied, one that is included is not any more.
+/// Decides about one device.
+pub fn decide(filters: &Filters, device: &Observed) -> Decision {
+    decision(filters, deciding(filters, device))
+}
+
+/// Decides about a device and notes it there, with the rule: one that is left out is denied, one that is included is
+/// not any more.
 pub fn apply(filters: &Filters, device: &mut Observed) {
     device.denied.retain(|denied| !is_filtered(denied));
-    let Decision { included, by } = decide(filters, device);
+    let decided = deciding(filters, device);
+    let Decision { included, by } = decision(filters, decided);
     if !included {
         device.denied.push(Denied::Filtered { rule: by.to_string() });
     }
+    device.details.filter = verdict::told(filters, decided);
 }
 
 /// Whether a drive is denied by a filter.
@@ -234,6 +252,54 @@ mod tests {
         assert_eq!(device.denied, [Denied::ReadOnly, filtered]);
         apply(&Filters::default(), &mut device);
         assert_eq!(device.denied, [Denied::ReadOnly]);
+    }
+
+    #[test]
+    fn the_rule_that_decided_is_told_in_every_case() {
+        let told = |rules: serde_json::Value, mut device: Observed| {
+            apply(&filters(rules), &mut device);
+            device.details.filter
+        };
+        let no_usb = json!({ "name": "no-usb", "exclude": { "transport": "usb" } });
+        let nvme = json!({ "include": { "media": "NVMe" } });
+        let large = json!({ "name": "large", "include": { "min-size": "1TB" } });
+        let words = |rules: &[RuleTold]| {
+            rules.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+
+        let excluded = told(json!([nvme, no_usb]), usb()).unwrap();
+        let by = excluded.rule.unwrap();
+        assert!(!excluded.included);
+        assert_eq!(by.to_string(), "rule 2 (no-usb): exclude = { transport = \"usb\" }");
+
+        let included = told(json!([no_usb, { "include": { "media": "SSD" } }]), device("S1"));
+        let included = included.unwrap();
+        assert!(included.included);
+        assert_eq!(included.rule.unwrap().to_string(), "rule 2: include = { media = \"SSD\" }");
+
+        let by_none = told(json!([nvme, no_usb, large]), device("S1")).unwrap();
+        assert!(!by_none.included && by_none.rule.is_none());
+        assert_eq!(
+            words(&by_none.not_included_by),
+            "rule 1: include = { media = \"NVMe\" }; rule 3 (large): include = { min-size = \"1TB\" }"
+        );
+
+        let by_default = told(json!([no_usb]), device("S1")).unwrap();
+        assert!(by_default.included && by_default.rule.is_none());
+        assert!(by_default.not_included_by.is_empty());
+        assert_eq!(told(json!([]), device("S1")), None);
+        let mut unusable = device("S1");
+        apply(&Filters::Unusable, &mut unusable);
+        assert_eq!(unusable.details.filter, None);
+    }
+
+    #[test]
+    fn what_is_told_of_many_long_rules_stays_short() {
+        let long = json!({ "include": { "model": vec!["x".repeat(200); 50] } });
+        let mut device = device("S1");
+        apply(&filters(json!(vec![long; 1_000])), &mut device);
+        let told = serde_json::to_string(&device.details.filter).unwrap();
+        assert!(told.len() < 8_000, "{}", told.len());
     }
 
     #[test]

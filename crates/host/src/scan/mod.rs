@@ -116,6 +116,7 @@ impl Candidate {
             partitions: self.partitions.clone(),
             mounts: self.mounts.clone(),
             holders: self.holders.iter().map(|holder| holder.name.clone()).collect(),
+            filter: None,
         }
     }
 }

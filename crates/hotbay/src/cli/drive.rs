@@ -62,8 +62,9 @@ Examples:
   hotbay drive plan --node 'rack1-*' --media NVMe,SSD --min-size 1TB > drives.yaml";
 
 const EXPLAIN_EXAMPLES: &str = "\
-Goes through everything that decides, in order: the node, its filters, what is
-on the drive, and what was asked of it.
+Goes through everything that decides, in order: the node, its filters and which
+rule of them decided, what is on the drive, what was asked of it, and what each
+rule that adds drives made of it.
 
 Examples:
   hotbay drive explain node-a:/dev/sda

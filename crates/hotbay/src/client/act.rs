@@ -106,6 +106,7 @@ impl Asked {
             expected_state: self.planned.get(target).map(ToString::to_string).unwrap_or_default(),
             wipe: self.wipe.is_some(),
             serial: self.wipe.as_ref().map(|wipe| wipe.serial.clone()).unwrap_or_default(),
+            ..Action::default()
         }
     }
 

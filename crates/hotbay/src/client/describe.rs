@@ -146,6 +146,8 @@ fn node(node: &StorageNode) -> (String, Lines) {
         ("Agent", format!("{agent}{}", silent.unwrap_or_default())),
         ("Drives", format!("{}, {} in operation", status.drives, status.drives_in_operation)),
     ];
+    let labels = node.spec.labels.iter();
+    lines.extend(labels.map(|(key, value)| ("Label", format!("{key}={value}"))));
     lines.extend(status.incarnation.iter().map(|start| ("Incarnation", start.clone())));
     lines.extend(status.session.iter().map(|session| ("Session", session.to_string())));
     let conditions = status.conditions.iter();
@@ -174,6 +176,19 @@ async fn print_events(api: &Api, screen: &mut Screen, uid: &str) -> Result<Exit,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_says_its_labels() {
+        let object = serde_json::json!({
+            "apiVersion": "hotbay.dev/v1alpha1", "kind": "StorageNode",
+            "metadata": { "name": "node-a", "uid": "1" },
+            "spec": { "labels": { "zone": "z", "rack": "a" } },
+            "status": { "ready": true, "machine": "m", "drives": 1, "drivesInOperation": 0 },
+        });
+        let lines = node(&serde_json::from_value(object).unwrap()).1;
+        let labels: Vec<_> = lines.iter().filter(|(title, _)| *title == "Label").collect();
+        assert_eq!(labels, [&("Label", "rack=a".to_owned()), &("Label", "zone=z".to_owned())]);
+    }
 
     fn lines(status: serde_json::Value) -> Vec<String> {
         let mut object = serde_json::json!({

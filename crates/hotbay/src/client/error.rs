@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hotbay_api::client_token::NotAClientToken;
 use hotbay_api::token::{NotAnAddress, check_address};
+use hotbay_core::node_labels::NotALabel;
 use hotbay_host::RuntimeDirError;
 use hotbay_node::TlsError;
 use thiserror::Error;
@@ -86,6 +87,8 @@ pub(crate) enum ClientError {
         #[source]
         source: io::Error,
     },
+    #[error(transparent)]
+    Label(#[from] NotALabel),
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String, instead: &'static str },
     #[error("--wipe is for one drive at a time, and {given} are given")]
@@ -111,6 +114,7 @@ impl ClientError {
             | Self::NotWiped { .. }
             | Self::PlanFile { .. }
             | Self::PlanText { .. }
+            | Self::Label(_)
             | Self::Scheme { .. }
             | Self::Address { .. } => Exit::Usage,
             Self::NoToken { .. }
@@ -168,10 +172,7 @@ impl ClientError {
             Self::NoAnswer { .. } | Self::Lost { .. } => {
                 &["whether it took the request is not known; asking again is safe"]
             }
-            Self::NoToken { .. } => &[
-                "make one, on its machine:  hotbay token create --client NAME --may read",
-                "then, here:                HOTBAY_TOKEN in the environment, or --token-file FILE",
-            ],
+            Self::NoToken { .. } => MAKE_A_TOKEN,
             Self::BadToken { .. } => &[
                 "copy it once more, as a whole, or make another on the registry's machine:",
                 "hotbay token create --client NAME --may read",
@@ -209,7 +210,7 @@ impl ClientError {
             Self::NotWiped { word, .. } => {
                 return unchanged(format!("if it is the drive that is meant:  --serial {word}"));
             }
-            Self::WipeOne { .. } => &["nothing was changed"],
+            Self::WipeOne { .. } | Self::Label(_) => &["nothing was changed"],
             Self::TurnedDown { .. }
             | Self::Yaml(_)
             | Self::TooManyNames { .. }
@@ -223,6 +224,11 @@ impl ClientError {
         lines.iter().map(|line| (*line).to_owned()).collect()
     }
 }
+
+const MAKE_A_TOKEN: &[&str] = &[
+    "make one, on its machine:  hotbay token create --client NAME --may read",
+    "then, here:                HOTBAY_TOKEN in the environment, or --token-file FILE",
+];
 
 fn inspect_instead(why: io::ErrorKind) -> &'static [&'static str] {
     match why {

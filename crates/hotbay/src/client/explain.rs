@@ -1,8 +1,8 @@
 //! `hotbay drive explain`: why a drive can or cannot be added, reason by reason, in the order in which that is decided.
 
-use hotbay_api::kinds::{Drive, DriveStatus, StorageNode};
+use hotbay_api::kinds::{AutoAddVerdict, Drive, DriveStatus, StorageNode};
 use hotbay_core::device::Denied;
-use hotbay_core::filter::is_filtered;
+use hotbay_core::filter::{FilterVerdict, is_filtered};
 use serde::Serialize;
 
 use super::api::{Api, Kind};
@@ -83,6 +83,7 @@ fn explain(drive: &Drive, node: Option<&StorageNode>) -> Explained {
     reasons.extend(of_filters(status, node));
     reasons.extend(of_contents(status));
     reasons.push(of_operation(drive));
+    reasons.extend(of_rules(drive));
     let usable = rows::usable(drive) && !reasons.iter().any(|reason| reason.against);
     let verdict = if drive.spec.in_operation {
         format!("is in operation ({})", rows::state(status))
@@ -126,20 +127,52 @@ fn of_node(status: &DriveStatus, node: Option<&StorageNode>) -> Reason {
     }
 }
 
-/// What the filters of the node say, and whether they are the ones that people think they are.
+/// What the filters of the node say, by which rule, and whether they are the ones that people think they are.
 fn of_filters(status: &DriveStatus, node: Option<&StorageNode>) -> Vec<Reason> {
-    let rule = status.denied.iter().find_map(|reason| match &reason.denied {
+    let left_out = status.denied.iter().find_map(|reason| match &reason.denied {
         Denied::Filtered { rule } => Some(rule),
         _ => None,
     });
-    let said = match rule {
-        Some(rule) => Reason::new("filter", true, format!("left out by {}: {rule}", status.node)),
-        None => Reason::new("filter", false, format!("no filter of {} leaves it out", status.node)),
+    let filter = |against, message: String| Reason::new("filter", against, message);
+    let name = &status.node;
+    let mut said = match (&status.details.filter, left_out) {
+        (Some(FilterVerdict { included: false, rule: Some(rule), .. }), _) => {
+            vec![filter(true, format!("left out by {name}: {rule}"))]
+        }
+        (Some(FilterVerdict { included: false, rule: None, not_included_by }), _) => {
+            let none = format!("left out by {name}: it is nothing that a rule includes");
+            let missed = not_included_by.iter().map(|rule| filter(false, format!("no {rule}")));
+            std::iter::once(filter(true, none)).chain(missed).collect()
+        }
+        (None, Some(rule)) => vec![filter(true, format!("left out by {name}: {rule}"))],
+        (Some(FilterVerdict { included: true, rule: Some(rule), .. }), _) => {
+            vec![filter(false, format!("included by {name}: {rule}"))]
+        }
+        (Some(FilterVerdict { included: true, rule: None, .. }), _) => {
+            let default = "no rule fits, and none includes, so that it is included";
+            vec![filter(false, format!("{name}: {default}"))]
+        }
+        (None, None) => vec![filter(false, format!("{name} has no filters"))],
     };
     let conditions = node.into_iter().flat_map(|node| &node.status.conditions);
     let invalid = conditions.filter(|condition| condition.kind == "FiltersInvalid");
-    let invalid = invalid.map(|condition| Reason::new("filter", false, condition.message.clone()));
-    std::iter::once(said).chain(invalid).collect()
+    said.extend(invalid.map(|condition| filter(false, condition.message.clone())));
+    said
+}
+
+/// What the rules that add drives make of it.
+fn of_rules(drive: &Drive) -> Vec<Reason> {
+    let auto_add = |message: String| Reason::new("auto-add", false, message);
+    let rules = &drive.status.auto_add;
+    // A device that is no drive yet is looked at by no rule.
+    if rules.is_empty() && !drive.metadata.uid.is_empty() {
+        return vec![auto_add("there are no rules that add drives by themselves".to_owned())];
+    }
+    let told = rules.iter().map(|AutoAddVerdict { rule, took, message }| {
+        let verb = if *took { "took it" } else { "did not take it" };
+        auto_add(format!("rule {rule} {verb}: {message}"))
+    });
+    told.collect()
 }
 
 fn of_contents(status: &DriveStatus) -> Vec<Reason> {
@@ -234,12 +267,77 @@ mod tests {
         against.map(|reason| (reason.about, reason.message.as_str())).collect()
     }
 
+    fn messages<'a>(explained: &'a Explained, about: &str) -> Vec<&'a str> {
+        let reasons = explained.reasons.iter().filter(|reason| reason.about == about);
+        reasons.map(|reason| reason.message.as_str()).collect()
+    }
+
+    #[test]
+    fn the_filter_rule_that_decided_is_told_in_every_case() {
+        let no_usb = json!({ "number": 2, "name": "no-usb", "text": "exclude = {}" });
+        let nvme = json!({ "number": 1, "text": "include = { media = \"NVMe\" }" });
+        let denied =
+            json!([{ "reason": "Filtered", "rule": "x", "message": "it is filtered out" }]);
+        for (filter, left_out, expected) in [
+            (
+                json!({ "included": false, "rule": no_usb }),
+                true,
+                vec!["left out by node-a: rule 2 (no-usb): exclude = {}"],
+            ),
+            (
+                json!({ "included": false, "notIncludedBy": [nvme] }),
+                true,
+                vec![
+                    "left out by node-a: it is nothing that a rule includes",
+                    "no rule 1: include = { media = \"NVMe\" }",
+                ],
+            ),
+            (
+                json!({ "included": true, "rule": nvme }),
+                false,
+                vec!["included by node-a: rule 1: include = { media = \"NVMe\" }"],
+            ),
+            (
+                json!({ "included": true }),
+                false,
+                vec!["node-a: no rule fits, and none includes, so that it is included"],
+            ),
+            (json!(null), true, vec!["left out by node-a: x"]),
+        ] {
+            let denied = if left_out { denied.clone() } else { json!([]) };
+            let change = json!({ "filter": filter, "denied": denied });
+            let explained = explain(&drive(change, false), None);
+            assert_eq!(messages(&explained, "filter"), expected);
+            assert_eq!(explained.usable, !left_out, "{filter}");
+        }
+    }
+
+    #[test]
+    fn every_rule_that_adds_drives_says_what_it_makes_of_it() {
+        let rules = json!([
+            { "rule": "hdd", "took": false, "message": "media is SSD, and HDD is asked for" },
+            { "rule": "ssd", "took": true, "message": "it has added it" },
+        ]);
+        let explained = explain(&drive(json!({ "autoAdd": rules }), false), None);
+        assert!(explained.usable, "a rule is no reason against it");
+        assert_eq!(
+            messages(&explained, "auto-add"),
+            [
+                "rule hdd did not take it: media is SSD, and HDD is asked for",
+                "rule ssd took it: it has added it",
+            ]
+        );
+    }
+
     #[test]
     fn a_drive_that_can_be_added_has_nothing_against_it() {
         let explained = explain(&drive(json!({}), false), Some(&node(json!([]))));
         assert!(explained.usable && against(&explained).is_empty());
         let about: Vec<_> = explained.reasons.iter().map(|reason| reason.about).collect();
-        assert_eq!(about, ["node", "present", "filter", "drive", "operation"]);
+        assert_eq!(about, ["node", "present", "filter", "drive", "operation", "auto-add"]);
+        assert_eq!(messages(&explained, "filter"), ["node-a has no filters"]);
+        let no_rules = ["there are no rules that add drives by themselves"];
+        assert_eq!(messages(&explained, "auto-add"), no_rules);
     }
 
     #[test]
@@ -269,6 +367,7 @@ mod tests {
         let change = json!({ "state": "AttachedDevice", "askedBy": "auto-add rule x" });
         let explained = explain(&drive(change, true), None);
         assert_eq!(explained.verdict, "is in operation (Attached)");
-        assert!(explained.reasons.last().unwrap().message.ends_with("asked by auto-add rule x"));
+        let operation = messages(&explained, "operation");
+        assert!(operation[0].ends_with("asked by auto-add rule x"), "{operation:?}");
     }
 }

@@ -53,7 +53,7 @@ impl Patience {
                 command:
                     DriveCommand::Plan(_) | DriveCommand::Explain { .. } | DriveCommand::Inspect { .. },
             }
-            | ClientCommand::Host { command: HostCommand::Purge { .. } }
+            | ClientCommand::Host { command: HostCommand::Purge { .. } | HostCommand::Label(_) }
             | ClientCommand::Registry { .. } => Self::None,
         }
     }

@@ -21,6 +21,7 @@ mod explain;
 mod first;
 pub(crate) mod get;
 mod inspect;
+mod label;
 mod nearest;
 pub(crate) mod place;
 mod plan;
@@ -105,6 +106,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                         Asked { with_removed, returned, ..Asked::of_hosts(Verb::Add, hosts, how) }
                     }
                     HostCommand::Remove { hosts, how } => Asked::of_hosts(Verb::Remove, hosts, how),
+                    HostCommand::Label(args) => return label::run(&api, &mut screen, args).await,
                     HostCommand::Purge { host, yes } => {
                         return repair::purge(&api, &mut screen, &host, yes).await;
                     }

@@ -1,5 +1,6 @@
 //! Small texts that tables and sentences share: sizes, times, and which drive is meant.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hotbay_api::cms::DriveBrief;
@@ -22,6 +23,12 @@ pub(crate) fn size(bytes: u64) -> String {
     } else {
         format!("{}{}", (tenths + 5) / 10, UNITS[unit])
     }
+}
+
+/// Labels as they are given on the command line, with commas.
+pub(crate) fn labels(labels: &BTreeMap<String, String>) -> String {
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    labels.join(",")
 }
 
 /// How a drive is reached; `-` if nobody knows.

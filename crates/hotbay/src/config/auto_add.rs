@@ -10,16 +10,17 @@ use serde::{Deserialize, Deserializer};
 pub(crate) const TABLE: &str = "auto-add";
 
 /// What can stand in it.
-pub(super) const FIELDS: [&str; 7] =
-    ["name", "node", "media", "vendor", "model", "min-size", "max-size"];
+pub(super) const FIELDS: [&str; 8] =
+    ["name", "node", "node-labels", "media", "vendor", "model", "min-size", "max-size"];
 
 /// What the manual says about it.
 pub(crate) const TEXT: &str = "\
     New drives that the registry of hotbay up puts into operation by itself; may be repeated, and there is none unless \
     it is written. A rule takes only drives that are provably empty and that nobody has asked anything of before: what \
     a person has removed stays out. name is shown as who asked; node, media, vendor and model are patterns or values, \
-    or lists of them; min-size and max-size are sizes such as 960GB (powers of ten) or 1TiB (powers of two). All that \
-    is given must fit. Read when the registry starts.";
+    or lists of them; node-labels are labels that the node must have, as in { rack = \"a\" }; min-size and max-size \
+    are sizes such as 960GB (powers of ten) or 1TiB (powers of two). All that is given must fit. Read when the \
+    registry starts.";
 
 /// One rule, and how it was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +49,8 @@ pub(super) fn told(text: &str) -> Vec<ToldRule> {
     const CHECKED: &str = "checked when the file was read";
     let written: Written = toml::from_str(text).expect(CHECKED);
     let told = written.rules.iter().map(|rule| {
-        let json = serde_json::to_string(rule).expect("texts and lists of them become JSON");
+        let json =
+            serde_json::to_string(rule).expect("texts, lists and tables of them become JSON");
         json.parse().expect(CHECKED)
     });
     told.collect()

@@ -23,6 +23,8 @@ use crate::client::{did_you_mean, nearest, plain};
 pub(super) const FILE_LIMIT_BYTES: u64 = 1 << 20;
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const READABLE_BY_OTHERS: u32 = 0o044;
+/// Tables whose keys are free to choose.
+const OF_LABELS: [&str; 2] = ["labels", "node-labels"];
 
 /// A file whose every setting has been checked.
 #[derive(Debug)]
@@ -72,6 +74,7 @@ struct NodeTable {
     address: Option<Spanned<One>>,
     attach_at_start: Option<Spanned<One>>,
     filters: Option<Spanned<One>>,
+    labels: Option<Spanned<Pairs>>,
 }
 
 /// One text. An empty one stands for the default.
@@ -81,6 +84,10 @@ struct One(Vec<String>);
 /// A text or a list of texts. An empty one stands for the default.
 #[derive(Debug)]
 struct Many(Vec<String>);
+
+/// A table of texts, each told as `KEY=VALUE`.
+#[derive(Debug)]
+struct Pairs(Vec<String>);
 
 impl ConfigFile {
     /// Reads a file. `None`: there is none at this path.
@@ -162,6 +169,7 @@ impl ConfigFile {
             Key::Address => one(&node.address),
             Key::AttachAtStart => one(&node.attach_at_start),
             Key::Filters => one(&node.filters),
+            Key::Labels => node.labels.as_ref().map(|found| (&*found.get_ref().0, found.span())),
         }
     }
 
@@ -187,8 +195,10 @@ fn explain(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
     let offset = error.span().map_or(0, |span| span.start);
     let place = at(text, offset);
     let (what, hint) = match mistaken(text, offset) {
-        Some(Mistaken { table, key, is_key: true }) => unknown(&table, &key),
-        Some(Mistaken { table, key, is_key: false }) => {
+        Some(Mistaken { table, key, is_key: true }) if !OF_LABELS.contains(&&*table) => {
+            unknown(&table, &key)
+        }
+        Some(Mistaken { table, key, .. }) => {
             let dot = if table.is_empty() { "" } else { "." };
             (format!("{table}{dot}{key}: {}", error.message()), None)
         }
@@ -271,6 +281,13 @@ impl<'de> Deserialize<'de> for Many {
     }
 }
 
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let pairs = std::collections::BTreeMap::<String, String>::deserialize(deserializer)?;
+        Ok(Self(pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect()))
+    }
+}
+
 struct Texts {
     list: bool,
 }
@@ -320,6 +337,14 @@ mod tests {
                 "expected a string",
             ),
             ("name = ['a']", "line 1, column 8: name: ", "sequence"),
+            ("[node]\nlabels = 'a=b'", "line 2, column 10: node.labels: ", "expected a map"),
+            ("[node]\nlabels = { a = 5 }", "line 2, column 16: labels.a: ", "expected a string"),
+            ("[node]\nlabels = { a = 'b c' }", "line 2, column 10: node.labels: ", "\"b c\""),
+            (
+                "[[auto-add]]\nname = 'x'\nnode-labels = { 'a b' = 'c' }",
+                "line 3, column 17: node-labels.a b: ",
+                "no key of a label",
+            ),
             ("name = 'Upper'", "line 1, column 8: name: ", "\"Upper\""),
             ("drives = ['/dev/a', 'b']", "line 1, column 10: drives: ", "absolute path"),
             ("data-dir = 'here'", "line 1, column 12: data-dir: ", "begins with /"),

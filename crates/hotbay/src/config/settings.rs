@@ -26,6 +26,7 @@ pub(crate) struct Given {
     pub(crate) address: Option<String>,
     pub(crate) attach_at_start: Option<AtStart>,
     pub(crate) filters: Option<PathBuf>,
+    pub(crate) labels: Vec<String>,
     pub(crate) auto_add: Vec<ToldRule>,
 }
 
@@ -58,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) address: Sourced<Option<String>>,
     pub(crate) attach_at_start: Sourced<AtStart>,
     pub(crate) filters: Sourced<Option<PathBuf>>,
+    /// As `KEY=VALUE`.
+    pub(crate) labels: Sourced<Vec<String>>,
     /// Only from the file, or from whoever has read it.
     pub(crate) auto_add: Vec<ToldRule>,
 }
@@ -115,6 +118,7 @@ impl Settings {
             address,
             attach_at_start,
             filters,
+            labels,
             mut auto_add,
         } = given;
         auto_add.extend(file.map(ConfigFile::auto_add).unwrap_or_default());
@@ -147,6 +151,7 @@ impl Settings {
                 .one(Key::AttachAtStart, attach_at_start, AtStart::of_setting)
                 .unwrap_or_else(|| by_default(AtStart::Record)),
             filters: or_default(elsewhere.one(Key::Filters, filters, PathBuf::from), || None),
+            labels: elsewhere.many(Key::Labels, labels).unwrap_or_else(|| by_default(Vec::new())),
             listen,
             auto_add,
         }
@@ -192,6 +197,7 @@ impl Settings {
             Key::Http => (path(&self.http.value), self.http.from),
             Key::Join => (one(self.join.value.as_deref().map(without_secret)), self.join.from),
             Key::Address => (one(self.address.value.clone()), self.address.from),
+            Key::Labels => (self.labels.value.clone(), self.labels.from),
             Key::Filters => (path(&self.filters.value), self.filters.from),
             Key::AttachAtStart => {
                 (vec![self.attach_at_start.value.name().to_owned()], self.attach_at_start.from)

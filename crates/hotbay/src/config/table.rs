@@ -25,6 +25,7 @@ pub(crate) enum Key {
     Address,
     AttachAtStart,
     Filters,
+    Labels,
 }
 
 /// Which drives an agent opens before the registry has answered.
@@ -64,7 +65,7 @@ pub(crate) const TABLES: [(&str, &str); 2] = [
 ];
 
 /// All settings, in the order in which they are shown. Those above all tables come first.
-pub(crate) const SETTINGS: [Setting; 10] = [
+pub(crate) const SETTINGS: [Setting; 11] = [
     Setting {
         key: Key::DataDir,
         table: "",
@@ -186,6 +187,19 @@ pub(crate) const SETTINGS: [Setting; 10] = [
         default: "no filters: every drive may be used",
         check: absolute,
     },
+    Setting {
+        key: Key::Labels,
+        table: "node",
+        name: "labels",
+        list: true,
+        environment: None,
+        used_by: &["up", "node"],
+        text: "Labels of this node, such as { rack = \"a\" }; as options KEY=VALUE. They count when the node registers \
+               for the first time; from then on hotbay host label changes them, and what stands here does not. Rules \
+               that add drives can ask for them.",
+        default: "none",
+        check: label,
+    },
 ];
 
 impl AtStart {
@@ -249,6 +263,10 @@ fn node_name(text: &str) -> Result<(), String> {
 fn place(text: &str) -> Result<(), String> {
     let Ok(Place { bay: _, pattern }) = text.parse::<Place>();
     check_pattern(&pattern).map_err(|error| error.to_string())
+}
+
+fn label(text: &str) -> Result<(), String> {
+    crate::cli::label(text).map(drop)
 }
 
 fn address(text: &str) -> Result<(), String> {

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use hotbay_api::token::{JoinToken, check_address};
 use hotbay_core::agent::AttachAtStart;
 use hotbay_core::ids::{Incarnation, NodeName};
+use hotbay_core::node_labels::NodeLabels;
 use hotbay_node::{Config, JoinOptions, Member, Place, RegistryAt};
 use uuid::Uuid;
 
@@ -58,6 +59,9 @@ pub(crate) struct NodeArgs {
     /// A file with rules that say which drives may be used at all; read again when it changes
     #[arg(long, value_name = "FILE")]
     filters: Option<PathBuf>,
+    /// A label of the node when it registers for the first time; may be repeated. Later: hotbay host label
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::cli::label)]
+    labels: Vec<String>,
     /// Room for events of devices; so little that some are lost, for tests
     #[arg(long, value_name = "BYTES", hide = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_RECEIVE_BUFFER))]
@@ -76,13 +80,23 @@ enum NodeCommand {
 
 pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
     let NodeArgs {
-        command, join, name, data_dir, drives, address, attach_at_start, filters, ..
+        command,
+        join,
+        name,
+        data_dir,
+        drives,
+        address,
+        attach_at_start,
+        filters,
+        labels,
+        ..
     } = args;
     if let Some(NodeCommand::Scan(args)) = command {
         return node_scan::scan(args);
     }
     let join = join.filter(|join| !join.is_empty());
-    let given = Given { join, name, drives, address, attach_at_start, filters, ..Given::default() };
+    let given =
+        Given { join, name, drives, address, attach_at_start, filters, labels, ..Given::default() };
     let settings = args.config.settings(given)?;
     let data_dir = settings.folder("node", data_dir)?;
     Ok(start(settings, data_dir, args.receive_buffer)?)
@@ -151,6 +165,7 @@ async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config>
         registry,
         places: places.collect(),
         filters: settings.filters.value,
+        labels: NodeLabels::of_texts(&settings.labels.value)?,
         receive_buffer: None,
         at_start: match settings.attach_at_start.value {
             AtStart::Record => AttachAtStart::Allowed,

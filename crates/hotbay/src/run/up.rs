@@ -58,6 +58,9 @@ pub(crate) struct UpArgs {
     /// A file with rules that say which drives may be used at all; read again when it changes
     #[arg(long, value_name = "FILE")]
     filters: Option<PathBuf>,
+    /// A label of the node when it registers for the first time; may be repeated. Later: hotbay host label
+    #[arg(long, value_name = "KEY=VALUE", value_parser = crate::cli::label)]
+    labels: Vec<String>,
     /// Room for events of devices; so little that some are lost, for tests
     #[arg(long, value_name = "BYTES", hide = true)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=MOST_RECEIVE_BUFFER))]
@@ -76,6 +79,7 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         http,
         attach_at_start,
         filters,
+        labels,
         ..
     } = args;
     let settings = args.config.settings(Given {
@@ -87,6 +91,7 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         http,
         attach_at_start,
         filters,
+        labels,
         ..Given::default()
     })?;
     let (data_dir, name) = (settings.data_dir()?, settings.name()?);
@@ -211,6 +216,8 @@ fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> P
     if let Some(filters) = &settings.filters.value {
         arguments.extend(["--filters".into(), filters.into()]);
     }
+    let labels = settings.labels.value.iter();
+    arguments.extend(labels.map(|label| format!("--labels={label}").into()));
     Part { name: name.to_string(), arguments, log: None }
 }
 

@@ -108,9 +108,10 @@ async fn why_a_drive_can_or_cannot_be_added_is_explained() {
             "{name} (node-a /dev/nvme0n1) can be added\n  \
                node       -   the agent of node-a is connected\n  \
                present    -   it is on the machine\n  \
-               filter     -   no filter of node-a leaves it out\n  \
+               filter     -   node-a has no filters\n  \
                drive      -   nothing on it or about it keeps it from being used\n  \
-               operation  -   nobody has asked anything of it\n\
+               operation  -   nobody has asked anything of it\n  \
+               auto-add   -   there are no rules that add drives by themselves\n\
              Add it:  hotbay drive add {name} --wait\n"
         )
     );

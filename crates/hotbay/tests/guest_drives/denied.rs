@@ -5,7 +5,7 @@ use std::process::Command;
 use hotbay_guest::{Bus, Drive};
 use serde_json::Value;
 
-use crate::lab::{Lab, SIZE, path, virtio};
+use crate::lab::{Lab, SIZE, path, scsi, virtio};
 
 pub(crate) fn reasons(drive: &Value) -> Vec<String> {
     let denied = drive["status"]["denied"].as_array().unwrap().iter();
@@ -70,7 +70,32 @@ pub(crate) fn a_member_of_a_software_raid_is_told(lab: &mut Lab) {
         let denied = &drive["status"]["denied"];
         reasons(drive) == ["Member"] && denied[0]["by"].as_array().is_some_and(Vec::is_empty)
     });
-    lab.guest.unplug(&member).unwrap();
+    // Assembled again, and another drive becomes a member of what runs.
+    let other = scsi("RAID-2");
+    lab.guest.plug(&other).unwrap();
+    let added = crate::lab::path(&lab.until_present("RAID-2"));
+    lab.ok(&format!("mdadm --assemble --run /dev/md0 {path} && mdadm /dev/md0 --add {added}"));
+    lab.ok("mdadm --grow /dev/md0 --raid-devices=2");
+    let is_held = |drive: &Value| {
+        let denied = &drive["status"]["denied"];
+        reasons(drive) == ["Member"] && denied[0]["by"][0] == "md0"
+    };
+    for serial in ["RAID", "RAID-2"] {
+        lab.until(serial, "a member, and named", is_held);
+    }
+    with_reason(lab, "RAID-2", "Member");
+    // Without its superblock it is nobody's; what was copied to it is on it still, until that is gone too.
+    lab.ok("mdadm --wait /dev/md0; mdadm --stop /dev/md0");
+    for (serial, path) in [("RAID", &path), ("RAID-2", &added)] {
+        lab.ok(&format!("mdadm --zero-superblock {path}"));
+        lab.until(serial, "no member", |drive| !reasons(drive).contains(&"Member".to_owned()));
+        lab.zero(path);
+        lab.until_present(serial);
+    }
+    for drive in [&member, &other] {
+        lab.guest.unplug(drive).unwrap();
+        lab.until_missing(&drive.serial);
+    }
 }
 
 pub(crate) fn two_drives_with_one_serial_number_are_not_confused(lab: &mut Lab) {

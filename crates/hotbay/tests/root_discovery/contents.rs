@@ -170,3 +170,25 @@ fn a_partition_table_is_shown_with_its_partitions() {
     run("blkdiscard", &["-f", "-z", drive.node()]);
     wait_denied(&rig, drive, &[]);
 }
+
+/// A table is written in several places. Nobody sees a drive that is neither the one nor the other.
+#[test]
+fn a_table_that_is_written_anew_is_one_change() {
+    let rig = Rig::started(1);
+    let drive = &rig.loops[0];
+    let write = |label: &str| {
+        let sfdisk = "sfdisk -q -w always -W always --no-reread --no-tell-kernel";
+        run(
+            "sh",
+            &["-c", &format!("printf 'label: {label}\\n,8M\\n' | {sfdisk} {}", drive.node())],
+        );
+    };
+    let before = rig.reports();
+    for (reports, label) in [(1, "gpt"), (2, "dos"), (3, "gpt")] {
+        write(label);
+        let is = |status: &Value| status["contents"] == label;
+        let seen = rig.wait(&drive.path, &format!("parted by {label}"), is);
+        assert_eq!(reasons(&seen["status"]), ["Partitioned"]);
+        assert_eq!(rig.reports() - before, reports, "once for each table");
+    }
+}

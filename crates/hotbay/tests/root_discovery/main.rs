@@ -14,3 +14,4 @@ mod names;
 mod rig;
 mod sizes;
 mod storm;
+mod untouched;

@@ -6,7 +6,7 @@ use std::fs::File;
 use serde_json::Value;
 
 use crate::cluster::eventually;
-use crate::rig::{FIRST_BYTES, MIB, Rig, id};
+use crate::rig::{FIRST_BYTES, MIB, Rig, id, reasons, run};
 
 #[test]
 fn another_file_behind_the_same_name_is_another_drive() {
@@ -78,4 +78,27 @@ fn what_comes_and_goes_at_once_leaves_no_trace() {
     drive.attach(&drive.file);
     let again = rig.wait(&drive.path, "there again", |status| status["present"] == true);
     assert_eq!((id(&again), rig.drives().len()), (id(&first), 2));
+}
+
+/// What is on a drive is copied with it: a table's and a filesystem's ids are no identity.
+#[test]
+fn a_drive_with_a_copy_of_all_that_is_on_another_is_another() {
+    let rig = Rig::new(2);
+    let (one, two) = (&rig.loops[0], &rig.loops[1]);
+    let sfdisk = "sfdisk -q --no-reread --no-tell-kernel";
+    run("sh", &["-c", &format!("printf 'label: dos\\n,8M\\n' | {sfdisk} {}", one.node())]);
+    run(
+        "dd",
+        &[&format!("if={}", one.node()), &format!("of={}", two.node()), "bs=1M", "conv=fsync"],
+    );
+    let id_of_table = |node| run("blkid", &["-p", "-o", "value", "-s", "PTUUID", node]);
+    assert_eq!(id_of_table(one.node()), id_of_table(two.node()));
+    let mut rig = rig;
+    rig.start(&[]);
+    let known = rig.drives();
+    assert_eq!(known.len(), 2, "{known:?}");
+    assert_ne!(id(&known[0]), id(&known[1]));
+    for drive in &known {
+        assert_eq!(reasons(&drive["status"]), ["Partitioned"], "each by itself: {drive}");
+    }
 }

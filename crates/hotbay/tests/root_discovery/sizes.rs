@@ -82,6 +82,22 @@ fn a_resize_costs_one_look_at_sysfs() {
     println!("a resize ran one probe, at try {}", seen.len());
 }
 
+/// The first look takes a while, and nobody may miss what happens in it.
+#[test]
+fn a_resize_while_the_agent_starts_is_not_missed() {
+    let mut rig = Rig::new(1);
+    rig.cluster.start_registry();
+    for round in 1..=5_u64 {
+        rig.cluster.start_agent_with(&[]);
+        // Somewhere between its first step and its first report.
+        for step in 1..=20 {
+            rig.loops[0].resize(FIRST_BYTES + (round * 20 + step) * MIB);
+        }
+        rig.wait_size(&rig.loops[0], FIRST_BYTES + (round * 20 + 20) * MIB);
+        assert!(rig.cluster.agent.take().unwrap().stop());
+    }
+}
+
 /// For a moment there is nothing to read where its end was, whoever reads it.
 #[test]
 fn a_drive_that_shrinks_while_it_is_read_stays_the_same_drive() {

@@ -13,6 +13,7 @@ use hotbay_core::agent::{
 use hotbay_core::device::{DeviceKind, Observed};
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
 use hotbay_core::message::{NodeCondition, Obstacle};
+use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Generation, Goal, OrderId};
 use hotbay_core::rules::Rules;
 use hotbay_host::locks::{AgentLock, LockError};
@@ -52,6 +53,8 @@ pub struct Config {
     pub registry: RegistryAt,
     /// Which devices to look at; empty for all.
     pub places: Vec<Place>,
+    /// How the node is labelled when it registers for the first time.
+    pub labels: NodeLabels,
     /// The file with the filters of this machine, if it has any.
     pub filters: Option<PathBuf>,
     /// Room for events of devices, in bytes; as much as is sensible if left out.
@@ -112,6 +115,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let mut shell = Shell {
         agent,
         name: config.name,
+        labels: config.labels,
         machine,
         state_dir,
         drives,
@@ -147,6 +151,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
 struct Shell {
     agent: Agent,
     name: NodeName,
+    labels: NodeLabels,
     machine: MachineId,
     state_dir: StateDir,
     drives: Drives,
@@ -250,6 +255,7 @@ impl Shell {
                 let mut registration = self.agent.registration(self.name.clone(), self.machine);
                 self.told = self.filters.conditions();
                 registration.conditions.clone_from(&self.told);
+                registration.labels.clone_from(&self.labels);
                 let answer_by = Instant::now() + REGISTRATION_LIMIT;
                 let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);

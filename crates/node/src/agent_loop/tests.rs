@@ -41,6 +41,7 @@ impl Rig {
         let shell = Shell {
             agent,
             name: "node-a".parse().unwrap(),
+            labels: Default::default(),
             machine: MachineId::from_bits(6),
             state_dir: StateDir::open(&dir.path().join("state"), |_| {}).unwrap(),
             drives: Drives::new(workers, ends.clone()),

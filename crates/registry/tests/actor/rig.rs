@@ -201,6 +201,7 @@ pub(crate) fn registration(
         drives: Vec::new(),
         devices: (0..drives).map(device).collect(),
         conditions: vec![],
+        labels: Default::default(),
     };
     (registration, fresh)
 }

@@ -99,9 +99,12 @@ pub(crate) fn serial_in_page(page: &[u8]) -> Option<String> {
     meaningful(String::from_utf8_lossy(text).trim_matches(['\0', ' ']).to_owned())
 }
 
-/// Makers that have nothing to say write zeroes.
+/// Makers that have nothing to say write zeroes, as digits or as bytes, or leave what a chip has that was never
+/// written to, which is no text.
 pub(crate) fn meaningful(text: String) -> Option<String> {
-    let says_something = |c: char| !matches!(c, '0' | '-' | ' ' | '.' | ':');
+    let is_nothing =
+        |c: char| matches!(c, '0' | '-' | ' ' | '.' | ':' | '\u{fffd}') || c.is_control();
+    let says_something = |c: char| !is_nothing(c);
     text.chars().any(says_something).then_some(text)
 }
 
@@ -182,6 +185,28 @@ mod tests {
         let evidence = |name| tree.sysfs().disk(name).evidence();
         assert!(evidence("sda").is_empty() && evidence("sdb").is_empty());
         assert_eq!(evidence("nvme0n1").nvme.as_deref(), Some("002538450000000a"));
+    }
+
+    /// All that had an empty id were once taken for one drive: an attribute that says nothing is none.
+    #[test]
+    fn attributes_that_are_there_and_empty_tell_nothing() {
+        for nothing in [&b""[..], b"\n", b"  \n", b"\0\0", b"\n\n", b"\xff\xff"] {
+            let tree = Tree::new(&[
+                ("sda/device/wwid", nothing),
+                ("sda/device/serial", nothing),
+                ("sda/device/vpd_pg80", nothing),
+                ("nvme0n1/nguid", nothing),
+                ("nvme0n1/eui", nothing),
+                ("nvme0n1/wwid", nothing),
+                ("nvme0n1/device/serial", nothing),
+                ("dm-0/dm/uuid", nothing),
+                ("dm-0/dm/name", nothing),
+            ]);
+            for name in ["sda", "nvme0n1", "dm-0"] {
+                let evidence = tree.sysfs().disk(name).evidence();
+                assert_eq!(evidence, Evidence::default(), "{name} with {nothing:?}");
+            }
+        }
     }
 
     /// After the trees of machines with such controllers.

@@ -107,6 +107,7 @@ fn registration() -> (Registration, FreshIds) {
         drives: Vec::new(),
         devices: (0..DRIVES).map(device).collect(),
         conditions: vec![],
+        labels: Default::default(),
     };
     (registration, FreshIds { node: NodeId::from_bits(5), drives })
 }
