@@ -2,6 +2,7 @@
 //! another name.
 
 use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -101,4 +102,39 @@ fn a_drive_with_a_copy_of_all_that_is_on_another_is_another() {
     for drive in &known {
         assert_eq!(reasons(&drive["status"]), ["Partitioned"], "each by itself: {drive}");
     }
+}
+
+/// A device node that is elsewhere, and in its place again when the value is dropped.
+struct Elsewhere<'a> {
+    node: &'a Path,
+    meanwhile: PathBuf,
+}
+
+impl<'a> Elsewhere<'a> {
+    fn new(node: &'a Path) -> Self {
+        let meanwhile = PathBuf::from(format!("{}.elsewhere", node.display()));
+        std::fs::rename(node, &meanwhile).unwrap();
+        Self { node, meanwhile }
+    }
+}
+
+impl Drop for Elsewhere<'_> {
+    fn drop(&mut self) {
+        std::fs::rename(&self.meanwhile, self.node).ok();
+    }
+}
+
+/// As in the moment before whoever makes the nodes has made it.
+#[test]
+fn a_drive_whose_node_comes_late_is_found_when_it_is_there() {
+    let mut rig = Rig::new(2);
+    let late = rig.loops[0].path.clone();
+    let elsewhere = Elsewhere::new(&late);
+    rig.cluster.start_registry();
+    rig.cluster.start_agent_with(&[]);
+    rig.cluster.wait_ready();
+    rig.wait(&rig.loops[1].path, "there, without the other", |status| status["present"] == true);
+    drop(elsewhere);
+    rig.loops[0].says_changed(1);
+    rig.wait(&late, "there", |status| status["present"] == true && reasons(status).is_empty());
 }

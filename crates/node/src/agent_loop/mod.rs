@@ -314,8 +314,13 @@ impl Shell {
                 return;
             }
         };
+        let registered = matches!(event, Event::Registered(_));
         let effects = self.agent.step(event);
         self.perform(effects);
+        if registered {
+            // What has changed since the registration was sent could not be told, and nobody tells it again.
+            self.publish(self.agent.devices().to_vec());
+        }
     }
 
     fn identity(&self) -> Option<Identity> {

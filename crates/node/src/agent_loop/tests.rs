@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::agent::{Agent, AttachAtStart, RecordFound};
+use hotbay_core::device::{DeviceKind, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{Order, Registered};
@@ -122,6 +123,35 @@ async fn a_registration_that_is_answered_keeps_its_connection() {
         assert!(said.is_err(), "{said:?}");
     };
     Rig::new().beside(script).await;
+}
+
+/// A drive was resized after the registration was sent and before it was answered: the registry kept the old size until
+/// something else changed.
+#[tokio::test(start_paused = true)]
+async fn what_changes_while_the_registration_is_answered_is_told_then() {
+    let Rig { mut shell, .. } = Rig::new();
+    let (to_registry, mut says) = mpsc::channel(WAITING);
+    shell.heard(News::Connected { connection: 0, to_registry });
+    assert!(matches!(says.try_recv(), Ok(FromAgent::Register(_))));
+    let resized = Observed {
+        evidence: Evidence { serial: Some("S1".into()), ..Evidence::default() },
+        path: "/dev/sdx".into(),
+        bay: None,
+        kind: DeviceKind::Block,
+        media: Media::Ssd,
+        size_bytes: 2 << 30,
+        block_bytes: 512,
+        details: Default::default(),
+        label: None,
+        denied: Vec::new(),
+    };
+    shell.publish(vec![resized.clone()]);
+    assert!(says.try_recv().is_err(), "nobody listens yet");
+    shell.heard(registered(0));
+    let said = says.try_recv();
+    let Ok(FromAgent::Report { devices, .. }) = said else { panic!("{said:?}") };
+    assert_eq!(devices, [resized]);
+    assert!(says.try_recv().is_err(), "told once");
 }
 
 /// The registry ends the session: the agent is in none, and is given up again if the next one is silent.
