@@ -170,21 +170,37 @@ pub(crate) const QUICK: [Bounds; 17] = [
     CONTESTED,
 ];
 
-const fn full(name: &'static str, start: Start, under_way: usize, limits: Limits) -> Bounds {
-    Bounds { settle_one_of: 1, ..quick(name, start, under_way, limits) }
-}
-
-/// What a soak plays: the same kinds of trouble, more of each at a time.
-pub(crate) const FULL: [Bounds; 8] = [
-    full("late", Start::Known, 3, Limits { actions: 3, doubled: 1, connections: 1, ..NONE }),
-    full(
+/// What a soak plays: the same kinds of trouble, more of each at a time. Each limit that is one higher makes a
+/// configuration some ten times larger, so that each of these reaches further in some of them: three actions, two
+/// restarts of the agent, three terms, three messages under way.
+pub(crate) const FULL: [Bounds; 13] = [
+    quick("late", Start::Known, 3, Limits { actions: 3, doubled: 1, connections: 1, ..NONE }),
+    quick(
         "agent killed",
         Start::Known,
         3,
-        Limits { actions: 3, agent_restarts: 2, obstacles: 1, connections: 2, ..NONE },
+        Limits { actions: 3, agent_restarts: 2, connections: 1, ..NONE },
     ),
-    full(
+    quick(
+        "agent killed, two sessions",
+        Start::Known,
+        3,
+        Limits { actions: 2, agent_restarts: 2, connections: 2, ..NONE },
+    ),
+    quick(
+        "agent killed, steps fail",
+        Start::Known,
+        3,
+        Limits { actions: 2, agent_restarts: 1, obstacles: 1, connections: 1, ..NONE },
+    ),
+    quick(
         "record lost",
+        Start::AttachedOrderLate,
+        2,
+        Limits { actions: 2, agent_restarts: 1, records_lost: 1, connections: 2, ..NONE },
+    ),
+    quick(
+        "record lost, steps fail",
         Start::AttachedOrderLate,
         3,
         Limits {
@@ -192,39 +208,51 @@ pub(crate) const FULL: [Bounds; 8] = [
             agent_restarts: 1,
             records_lost: 1,
             obstacles: 1,
-            connections: 2,
+            connections: 1,
             ..NONE
         },
     ),
-    full(
+    quick(
         "registry killed",
         Start::Known,
         3,
         Limits { actions: 2, registry_restarts: 2, connections: 2, ..NONE },
     ),
-    full(
+    quick(
         "volumes",
         Start::Attached,
         2,
         Limits { actions: 3, volumes: 1, agent_restarts: 1, connections: 1, ..NONE },
     ),
-    full(
+    quick(
         "mistaken drive",
         Start::Attached,
         2,
         Limits { actions: 2, mistakes: 2, obstacles: 1, agent_restarts: 1, connections: 1, ..NONE },
     ),
-    full(
+    quick(
         "backup from before two elections",
         Start::Known,
         2,
-        Limits { actions: 3, registry_restarts: 2, restores: 1, connections: 2, ..NONE },
+        Limits { actions: 2, registry_restarts: 2, restores: 1, connections: 1, ..NONE },
     ),
-    full(
+    quick(
+        "backup from before two elections, two sessions",
+        Start::Known,
+        2,
+        Limits { actions: 1, registry_restarts: 2, restores: 1, connections: 2, ..NONE },
+    ),
+    quick(
         "copy",
         Start::Attached,
         2,
-        Limits { actions: 3, volumes: 1, copies: 1, registry_restarts: 1, connections: 2, ..NONE },
+        Limits { actions: 2, copies: 1, registry_restarts: 1, connections: 1, ..NONE },
+    ),
+    quick(
+        "copy, with a volume",
+        Start::Attached,
+        2,
+        Limits { actions: 1, volumes: 1, copies: 1, registry_restarts: 1, connections: 1, ..NONE },
     ),
 ];
 
