@@ -42,7 +42,8 @@ const ON_REQUEST: &[&str] = &[
 ];
 
 /// Programs of this machine that the product or a case calls.
-const PROGRAMS: &[&str] = &["blkid", "losetup", "mkfs.ext4", "resizepart", "sfdisk", "wipefs"];
+const PROGRAMS: &[&str] =
+    &["blkid", "losetup", "mkfs.ext4", "partx", "resizepart", "sfdisk", "wipefs"];
 
 /// Programs that only the guest runs, where Debian's packages have them.
 const PARTS: &[&str] =

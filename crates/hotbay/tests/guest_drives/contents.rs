@@ -71,3 +71,30 @@ pub(crate) fn a_filesystem_is_mounted_and_unmounted(lab: &mut Lab) {
     lab.guest.unplug(&drive).unwrap();
     lab.until_missing("MOUNTS");
 }
+
+/// Of a real drive the kernel itself has read the table, and must let go of the partitions.
+pub(crate) fn a_partitioned_drive_is_wiped_and_added(lab: &mut Lab) {
+    let drive = scsi("WIPED");
+    lab.guest.plug(&drive).unwrap();
+    let path = path(&lab.until_present("WIPED"));
+    lab.ok(&format!("printf ',16M\\n,8M\\n' | sfdisk -q -X gpt {path}"));
+    lab.ok(&format!("mkfs.ext4 -q {path}1 && mkfs.ext4 -q {path}2"));
+    lab.ok(&format!("mkdir -p /mnt/wiped && mount {path}2 /mnt/wiped"));
+    lab.until("WIPED", "mounted", |drive| reasons(drive) == ["Mounted", "Partitioned"]);
+    let add = "hotbay drive add WIPED --wipe --wait --serial";
+    let mounted = lab.run(&format!("{add} WIPED"));
+    assert!(!mounted.success() && format!("{mounted:?}").contains("mounted"), "{mounted:?}");
+    lab.ok(&format!("umount /mnt/wiped && blkid -p {path}2"));
+    lab.until("WIPED", "no longer mounted", |drive| reasons(drive) == ["Partitioned"]);
+    let mistaken = lab.run(&format!("{add} WIPE"));
+    assert!(!mistaken.success(), "{mistaken:?}");
+    lab.ok(&format!("blkid -p {path}1 && blkid -p {path}2"));
+    lab.ok(&format!("{add} WIPED"));
+    lab.until("WIPED", "in operation", |drive| drive["status"]["state"] == "AttachedDevice");
+    let parts = lab.ok(&format!("ls {path}*; blkid -p -o export {path}; blkid -p {path}1; true"));
+    assert!(parts.contains("PTTYPE=gpt") && !parts.contains(&format!("{path}2")), "{parts}");
+    assert!(!parts.contains("ext4"), "nothing is left at its old place: {parts}");
+    lab.remove(&["WIPED"]);
+    lab.guest.unplug(&drive).unwrap();
+    lab.until_missing("WIPED");
+}

@@ -52,6 +52,7 @@ const CASES: &[cases::Case<Lab>] = &[
     ("a drive shrinks in operation", sizes::a_drive_that_shrinks_in_operation_says_so),
     ("partitions", contents::partitions_are_told_with_their_sizes),
     ("a filesystem is mounted", contents::a_filesystem_is_mounted_and_unmounted),
+    ("a drive is wiped", contents::a_partitioned_drive_is_wiped_and_added),
     ("a mapped drive is held", stack::a_mapped_drive_is_held),
     ("volumes of LVM", stack::volumes_of_lvm_come_grow_and_go),
     ("an encrypted drive", stack::an_encrypted_drive_is_opened_and_closed),
