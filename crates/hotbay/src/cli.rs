@@ -36,7 +36,7 @@ Look:
   events       What happened lately, and with --follow what happens
   status       How it all stands, in a few lines
 Act:
-  drive        In and out of operation: add, remove; take-over, plan, explain, inspect
+  drive        In and out of operation: add, remove, take-over; plan, explain
   host         The same for all drives of a host: add, remove; purge, label it
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
