@@ -267,7 +267,7 @@ impl fmt::Display for Reason {
                 write!(f, "it is in operation ({state}), and a drive in operation is never wiped")
             }
             Self::OwnLabel => f.write_str(
-                "it carries the label of this cluster: it is one of its drives, and is added without a wipe",
+                "it carries the label of this cluster: it is one of its drives, and is not wiped",
             ),
             Self::OtherSerial { has_serial: true } => {
                 f.write_str("the serial number that was given is not the drive's")

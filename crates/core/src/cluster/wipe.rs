@@ -6,9 +6,9 @@
 //! | not as it was when the person looked | `E_INVALID_STATE`, `ChangedSince` |
 //! | not on its machine, or nobody there to ask | `E_INVALID_STATE`, `ContentsUnknown` |
 //! | of another serial number | `E_ARGUMENT`, `OtherSerial` |
-//! | with a label of this cluster | `E_INVALID_STATE`, `OwnLabel` |
 //! | with a reason against it that no wipe cures | `E_INVALID_STATE` with those reasons |
-//! | empty | as Add |
+//! | empty, or one of ours with nothing else on it | as Add: nothing is wiped |
+//! | with a label of this cluster, and something else | `E_INVALID_STATE`, `OwnLabel` |
 //! | else | generation+1, Attaching, `S_OK`, with the permission for that generation |
 //!
 //! The permission is a part of the one Add: it is in the drive's record, for its generation alone, and goes when the
@@ -53,6 +53,9 @@ impl Cluster {
                 let reasons = uncured.into_iter().map(Reason::Denied).collect();
                 Outcome { reasons, ..Outcome::new(Code::InvalidState) }
             }
+            Ok(contents) if !contents.is_empty() && self.drives[&id].label.is_some() => {
+                Outcome::because(Code::InvalidState, Reason::OwnLabel)
+            }
             Ok(contents) => self.put_in(id, asked, contents, effects),
         }
     }
@@ -83,7 +86,7 @@ impl Cluster {
             let has_serial = serial.is_some();
             return Some((Code::Argument, Reason::OtherSerial { has_serial }));
         }
-        drive.label.is_some().then_some((Code::InvalidState, Reason::OwnLabel))
+        None
     }
 }
 
@@ -294,12 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_drive_is_just_added_and_one_of_ours_is_not() {
-        let mut empty = cluster(with(vec![]));
-        let (effects, outcome) = wipe(&mut empty);
-        assert_eq!((outcome.code, order(&effects).wipe), (Code::Ok, None));
-        assert!(!effects.notices[0].warning);
-
+    fn of_an_empty_drive_and_of_one_of_ours_nothing_is_wiped() {
         let label = LabelSeen {
             cluster: ClusterId::from_bits(1),
             drive: DRIVE,
@@ -308,8 +306,15 @@ mod tests {
             in_operation: false,
             sequence: 1,
         };
+        for label in [None, Some(label)] {
+            let mut cluster = cluster(with(vec![]));
+            report(&mut cluster, vec![Observed { label, ..with(vec![]) }]);
+            let (effects, outcome) = wipe(&mut cluster);
+            assert_eq!((outcome.code, order(&effects).wipe), (Code::Ok, None));
+            assert!(!effects.notices[0].warning);
+        }
         let mut ours = cluster(with(vec![]));
-        report(&mut ours, vec![Observed { label: Some(label), ..with(vec![]) }]);
+        report(&mut ours, vec![Observed { label: Some(label), ..with(ext4()) }]);
         let (effects, outcome) = wipe(&mut ours);
         refused_for(&effects, &outcome, &Reason::OwnLabel);
     }
