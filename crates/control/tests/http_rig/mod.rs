@@ -159,10 +159,10 @@ fn everything() -> Details {
         partitions: vec![Partition { name: "sdb1".to_owned(), size_bytes: 1 << 20 }],
         mounts: texts("/mnt"),
         holders: texts("dm-0"),
-        filter: Some(FilterVerdict {
+        filter: Some(Box::new(FilterVerdict {
             included: true,
             rule: Some(told(2)),
             not_included_by: vec![told(1), told(3)],
-        }),
+        })),
     }
 }

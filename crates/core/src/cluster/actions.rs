@@ -262,7 +262,8 @@ impl Cluster {
         let loses = (!wiped.is_empty()).then(|| listed(&wiped));
         self.change_drive(id, effects, |record| {
             record.generation = generation;
-            record.wipe = loses.is_some().then_some(Wipe { generation, contents: wiped });
+            let wipe = || Box::new(Wipe { generation, contents: wiped });
+            record.wipe = loses.is_some().then(wipe);
             if let Some(next) = next {
                 record.state = next;
                 record.added_bytes = record.observed.size_bytes;

@@ -2,10 +2,15 @@
 
 use super::Cluster;
 use crate::cms::{Code, Reason, Target};
+use crate::evidence::Evidence;
 use crate::ids::{DriveId, NodeId};
 
 /// Longest text that names a host or a drive.
 const NAME_LIMIT: usize = 4_096;
+
+/// The ends of a range of drives.
+const LOWEST: DriveId = DriveId::from_bits(0);
+const HIGHEST: DriveId = DriveId::from_bits(u128::MAX);
 
 /// Nothing, or no one thing, is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,9 +61,21 @@ impl Cluster {
             return self.find_on(node, rest);
         }
         let prefix = format!("serial:{device}/");
-        let from_there = self.drives_by_fact.range(prefix.clone()..);
+        let from_there = self.drives_by_fact.range((prefix.as_str().into(), LOWEST)..);
         let by_serial = from_there.take_while(|(fact, _)| fact.starts_with(&prefix));
-        self.only_one(device, by_serial.flat_map(|(_, ids)| ids.iter().copied()).collect())
+        self.only_one(device, by_serial.map(|(_, id)| *id).collect())
+    }
+
+    /// The drives that have a fact of evidence, or had it once.
+    pub(super) fn with_fact(&self, fact: String) -> impl Iterator<Item = DriveId> {
+        let fact = fact.into_boxed_str();
+        let with_it = self.drives_by_fact.range((fact.clone(), LOWEST)..=(fact, HIGHEST));
+        with_it.map(|(_, id)| *id)
+    }
+
+    pub(super) fn note_facts(&mut self, id: DriveId, evidence: &Evidence) {
+        let facts = evidence.facts().into_iter();
+        self.drives_by_fact.extend(facts.map(|fact| (fact.into_boxed_str(), id)));
     }
 
     fn find_on(&self, node: NodeId, device: &str) -> Result<DriveId, Unmet> {

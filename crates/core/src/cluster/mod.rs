@@ -163,8 +163,9 @@ pub struct Cluster {
     node_by_name: BTreeMap<NodeName, NodeId>,
     /// Of each name that was purged: up to which number certificates do not count.
     revoked: BTreeMap<NodeName, CertificateNumber>,
-    /// Every fact of evidence, to the drives that have it.
-    drives_by_fact: BTreeMap<String, BTreeSet<DriveId>>,
+    /// Every fact of evidence, with each drive that has it. Nearly always that is one: a set for each would take many
+    /// times the room.
+    drives_by_fact: BTreeSet<(Box<str>, DriveId)>,
     drive_by_name: BTreeMap<String, DriveId>,
     /// Devices that look like a drive that is known, by node and path.
     newcomers: BTreeMap<(NodeId, String), Newcomer>,
@@ -268,7 +269,7 @@ impl Cluster {
             sessions: BTreeMap::new(),
             node_by_name: BTreeMap::new(),
             revoked: BTreeMap::new(),
-            drives_by_fact: BTreeMap::new(),
+            drives_by_fact: BTreeSet::new(),
             drive_by_name: BTreeMap::new(),
             newcomers: BTreeMap::new(),
             heard: BTreeMap::new(),
@@ -372,7 +373,7 @@ impl Cluster {
             sessions: BTreeMap::new(),
             node_by_name: BTreeMap::new(),
             revoked: self.revoked_among(&nodes),
-            drives_by_fact: BTreeMap::new(),
+            drives_by_fact: BTreeSet::new(),
             drive_by_name: BTreeMap::new(),
             newcomers: newcomers.map(|(at, newcomer)| (at.clone(), newcomer.clone())).collect(),
             heard: BTreeMap::new(),
@@ -445,9 +446,7 @@ impl Cluster {
     }
 
     fn insert_drive(&mut self, record: DriveRecord) {
-        for fact in record.observed.evidence.facts() {
-            self.drives_by_fact.entry(fact).or_default().insert(record.id);
-        }
+        self.note_facts(record.id, &record.observed.evidence);
         self.drive_by_name.insert(record.name.clone(), record.id);
         if let Some(node) = self.nodes.get_mut(&record.node) {
             node.drives.insert(record.id);

@@ -19,9 +19,7 @@ impl Cluster {
         let device = Observed { label: None, ..device };
         let before = Arc::clone(&drive.record.observed);
         if *before != device {
-            for fact in device.evidence.facts() {
-                self.drives_by_fact.entry(fact).or_default().insert(id);
-            }
+            self.note_facts(id, &device.evidence);
             self.change_drive(id, effects, |record| record.observed = Arc::new(device));
         }
         if was_missing {

@@ -66,7 +66,7 @@ pub struct DriveRecord {
     pub take_over: bool,
     /// What the attach of that generation may wipe.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wipe: Option<Wipe>,
+    pub wipe: Option<Box<Wipe>>,
     /// Its size when it was last added.
     #[serde(default)]
     pub added_bytes: u64,

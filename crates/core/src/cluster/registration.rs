@@ -354,9 +354,8 @@ impl Cluster {
         &'a self,
         device: &'a Observed,
     ) -> impl Iterator<Item = DriveId> + 'a {
-        let by_fact =
-            device.evidence.facts().into_iter().filter_map(|fact| self.drives_by_fact.get(&fact));
-        let ids: BTreeSet<DriveId> = by_fact.flatten().copied().collect();
+        let facts = device.evidence.facts().into_iter();
+        let ids: BTreeSet<DriveId> = facts.flat_map(|fact| self.with_fact(fact)).collect();
         ids.into_iter().filter(|id| {
             let known = &self.drives[id].record.observed.evidence;
             device.evidence.compare(known) == Comparison::Same

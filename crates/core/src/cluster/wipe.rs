@@ -31,7 +31,7 @@ pub(super) struct Consent<'a> {
 /// What the attach of a drive may wipe now.
 pub(super) fn permitted(record: &DriveRecord) -> Option<Wipe> {
     match record.state {
-        State::Attaching => record.wipe.clone()?.for_generation(record.generation),
+        State::Attaching => record.wipe.as_deref().cloned()?.for_generation(record.generation),
         State::Unknown | State::Attached | State::Closing | State::Detached => None,
     }
 }
@@ -182,7 +182,7 @@ mod tests {
         assert!(text.ends_with("asked by me; on it is ext4."), "{text}");
         assert!(effects.notices[0].warning);
         let Write::Drive(written) = &effects.writes[0] else { panic!() };
-        assert_eq!(written.wipe, order.wipe);
+        assert_eq!(written.wipe.as_deref(), order.wipe.as_ref());
 
         let effects = done(&mut cluster, &order);
         assert!(

@@ -59,7 +59,7 @@ pub struct Details {
     pub holders: Vec<String>,
     /// What the filters of its machine say about it, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub filter: Option<FilterVerdict>,
+    pub filter: Option<Box<FilterVerdict>>,
 }
 
 /// A part of a device, as the kernel knows it.

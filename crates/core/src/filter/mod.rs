@@ -182,7 +182,7 @@ pub fn apply(filters: &Filters, device: &mut Observed) {
     if !included {
         device.denied.push(Denied::Filtered { rule: by.to_string() });
     }
-    device.details.filter = verdict::told(filters, decided);
+    device.details.filter = verdict::told(filters, decided).map(Box::new);
 }
 
 /// Whether a drive is denied by a filter.

@@ -135,7 +135,7 @@ fn of_filters(status: &DriveStatus, node: Option<&StorageNode>) -> Vec<Reason> {
     });
     let filter = |against, message: String| Reason::new("filter", against, message);
     let name = &status.node;
-    let mut said = match (&status.details.filter, left_out) {
+    let mut said = match (status.details.filter.as_deref(), left_out) {
         (Some(FilterVerdict { included: false, rule: Some(rule), .. }), _) => {
             vec![filter(true, format!("left out by {name}: {rule}"))]
         }
