@@ -31,7 +31,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     Target { name: "label", run: drive::label, seeds: drive::label_seeds },
     Target { name: "extents", run: drive::extents, seeds: drive::extents_seeds },
     Target { name: "table", run: drive::table, seeds: drive::table_seeds },
@@ -39,6 +39,7 @@ pub const TARGETS: [Target; 19] = [
     Target { name: "registry_record", run: stored::registry_record, seeds: stored::record_seeds },
     Target { name: "store_file", run: stored::store_file, seeds: stored::store_file_seeds },
     Target { name: "mountinfo", run: machine::mountinfo, seeds: machine::mountinfo_seeds },
+    Target { name: "uevent", run: machine::uevent, seeds: machine::uevent_seeds },
     Target { name: "blkid", run: machine::blkid, seeds: machine::blkid_seeds },
     Target { name: "sysfs", run: machine::sysfs, seeds: machine::sysfs_seeds },
     Target { name: "udev", run: machine::udev, seeds: machine::udev_seeds },

@@ -1,5 +1,7 @@
 //! What the Linux machine and its programs say.
 
+use hotbay_core::discovery::event::{Subsystem, kernel_event, udev_event};
+use hotbay_core::discovery::triage;
 use hotbay_core::evidence::Evidence;
 use hotbay_host::DeviceNumber;
 use hotbay_host::scan::Signatures;
@@ -35,6 +37,32 @@ pub(crate) fn mountinfo_seeds() -> Vec<Vec<u8>> {
         24 22 0:31 /sub /data rw - btrfs /dev/sdb rw\n25 22 0:5 / /proc rw - proc proc rw\n";
     let swaps = b"Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n/swap\\040file file 1 0 -3\n";
     vec![mounts.to_vec(), [&mounts[..], &[PART], swaps].concat()]
+}
+
+/// A message of the kernel or of udev about a device.
+pub(crate) fn uevent(data: &[u8]) {
+    for event in [kernel_event(data), udev_event(data)] {
+        match event {
+            Ok(event) => {
+                let is_block = event.subsystem == Subsystem::Block;
+                assert!(!is_block || event.number.is_some(), "a block device without a number");
+                let _ = (triage(&event), event.disk_of_partition(), event.is_mapper());
+            }
+            Err(refused) => assert_plain(refused),
+        }
+    }
+}
+
+pub(crate) fn uevent_seeds() -> Vec<Vec<u8>> {
+    const PROPERTIES: &[u8] =
+        b"ACTION=change\0DEVPATH=/devices/virtual/block/loop0\0SUBSYSTEM=block\0MAJOR=7\0MINOR=0\0\
+        DEVNAME=loop0\0DEVTYPE=disk\0DISKSEQ=5\0SEQNUM=1234\0RESIZE=1\0";
+    let kernel = [&b"change@/devices/virtual/block/loop0\0"[..], PROPERTIES].concat();
+    let length = u32::try_from(PROPERTIES.len()).unwrap_or_default();
+    // Header length, where the properties begin, how long they are; then what nobody reads.
+    let numbers = [40, 40, length, 0, 0, 0, 0].map(u32::to_ne_bytes).concat();
+    let udev = [&b"libudev\0\xfe\xed\xca\xfe"[..], &numbers, PROPERTIES].concat();
+    vec![kernel, udev]
 }
 
 /// How blkid ended and what it said: nothing but a silent 2 is "nothing found".

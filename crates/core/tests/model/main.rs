@@ -1,8 +1,8 @@
 //! The exhaustive model of the order of orders: one drive, one agent, one registry and its rivals, over core's own
 //! functions. `docs/design/0002-order-model.md` says what is modelled and what is not.
 //!
-//! `HOTBAY_MODEL_BOUNDS=full` plays the large configurations instead: hours, in a release build. `HOTBAY_MODEL_ONLY`
-//! plays those alone whose names begin so.
+//! `HOTBAY_MODEL_BOUNDS=full` plays the large configurations instead: half an hour, in a release build.
+//! `HOTBAY_MODEL_ONLY` plays those alone whose names begin so.
 
 mod bounds;
 mod check;
