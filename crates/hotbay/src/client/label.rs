@@ -1,12 +1,12 @@
 //! `hotbay host label`: what people say about a host, and what rules then do with its drives.
 
-use hotbay_api::cms::{Action, ActionResult};
+use hotbay_api::cms::Action;
 use hotbay_api::convert::action_to_wire;
 use hotbay_core::cms::{Action as Asked, Code};
 use hotbay_core::node_labels::LabelChange;
 
 use super::answer::code;
-use super::api::{Api, Kind};
+use super::api::Api;
 use super::error::ClientError;
 use super::exit::Exit;
 use super::screen::{Screen, plain};
@@ -24,13 +24,12 @@ pub(crate) async fn run(
     let action: Action = action_to_wire(&Asked::LabelHost { host: host.clone(), change });
     let results = api.act(vec![action], dry_run).await?;
     let result = results.into_iter().next().expect("one answer per action");
-    let answer = code(&result);
-    match answer {
+    match code(&result) {
         Some(Code::Ok) => screen.line(&lines)?,
         Some(Code::Already) => {
             screen.line(&format!("{host}: its labels are so already; nothing was changed"))?;
         }
-        _ => return refused(api, screen, &host, &result, answer).await,
+        _ => return suggest::host_refused(api, screen, (&host, "labelled"), &result).await,
     }
     for drive in result.drives.iter().filter_map(|result| result.drive.as_ref()) {
         let adding = if dry_run { "a rule would add it" } else { "adding, by a rule" };
@@ -49,30 +48,6 @@ fn words_of(host: &str, change: &LabelChange, dry_run: bool) -> String {
     let removed = change.remove().map(|key| format!("{key} {would}removed"));
     let words: Vec<_> = set.chain(removed).collect();
     format!("{host}: {}", words.join(", "))
-}
-
-async fn refused(
-    api: &Api,
-    screen: &mut Screen,
-    host: &str,
-    result: &ActionResult,
-    answer: Option<Code>,
-) -> Result<Exit, ClientError> {
-    let exit = Exit::of_answer(answer);
-    let mut more = vec!["nothing was changed".to_owned()];
-    if exit == Exit::NotFound {
-        more.extend(suggest::next_steps(api, Kind::StorageNode, host).await);
-    }
-    let reasons = match answer {
-        None => "use the same release of hotbay on both sides".to_owned(),
-        Some(_) => result.reasons.join("; "),
-    };
-    let what = match exit {
-        Exit::Refused => format!("{host} is not labelled: {reasons}"),
-        _ => reasons,
-    };
-    screen.error(&what, &more)?;
-    Ok(exit)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use hotbay_api::cms::{Action, ActionResult, ActionType};
 use hotbay_core::cms::Code;
 
 use super::answer::code;
-use super::api::{Api, Kind};
+use super::api::Api;
 use super::error::ClientError;
 use super::exit::Exit;
 use super::screen::{Screen, plain};
@@ -26,7 +26,7 @@ pub(crate) async fn purge(
             screen.line(&format!("{host} was purged already"))?;
             return Ok(Exit::Done);
         }
-        answer => return refused(api, screen, host, &preview, answer).await,
+        _ => return suggest::host_refused(api, screen, (host, "purged"), &preview).await,
     }
     screen.line(&format!("{host} is given up, with what is on its drives:"))?;
     for drive in preview.drives.iter().filter_map(|result| result.drive.as_ref()) {
@@ -44,7 +44,7 @@ pub(crate) async fn purge(
             screen.line(&format!("  hotbay host add {host} --returned   takes it back"))?;
             Ok(Exit::Done)
         }
-        answer => refused(api, screen, host, &result, answer).await,
+        _ => suggest::host_refused(api, screen, (host, "purged"), &result).await,
     }
 }
 
@@ -53,22 +53,6 @@ async fn ask_to_purge(api: &Api, host: &str, dry_run: bool) -> Result<ActionResu
         Action { r#type: ActionType::PurgeHost.into(), host: host.to_owned(), ..Action::default() };
     let mut results = api.act(vec![action], dry_run).await?;
     Ok(results.pop().expect("one answer per action"))
-}
-
-async fn refused(
-    api: &Api,
-    screen: &mut Screen,
-    host: &str,
-    result: &ActionResult,
-    answer: Option<Code>,
-) -> Result<Exit, ClientError> {
-    let exit = Exit::of_answer(answer);
-    let mut more = vec!["nothing was changed".to_owned()];
-    if exit == Exit::NotFound {
-        more.extend(suggest::next_steps(api, Kind::StorageNode, host).await);
-    }
-    screen.error(&format!("{host} is not purged: {}", result.reasons.join("; ")), &more)?;
-    Ok(exit)
 }
 
 /// `hotbay registry adopt`.

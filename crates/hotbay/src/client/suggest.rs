@@ -1,10 +1,14 @@
 //! What to do about a name that a registry does not know: say what may have been meant.
 
+use hotbay_api::cms::ActionResult;
 use hotbay_api::kinds::{Drive, StorageNode};
 
+use super::answer::code;
 use super::api::{Api, Kind};
+use super::error::ClientError;
+use super::exit::Exit;
 use super::nearest::{did_you_mean, nearest};
-use super::screen::plain;
+use super::screen::{Screen, plain};
 
 /// Next steps for a name of this kind that was not found. Without a list to look at, there is only the general one.
 pub(crate) async fn next_steps(api: &Api, kind: Kind, typed: &str) -> Vec<String> {
@@ -37,4 +41,25 @@ fn names_of(drive: Drive, with_node: bool) -> Vec<String> {
         [Some(metadata.name), status.serial]
     };
     names.into_iter().flatten().map(|name| plain(&name)).collect()
+}
+
+/// Says that something was not done with a host, named by its participle, and what to do next.
+pub(crate) async fn host_refused(
+    api: &Api,
+    screen: &mut Screen,
+    (host, done): (&str, &str),
+    result: &ActionResult,
+) -> Result<Exit, ClientError> {
+    let answer = code(result);
+    let exit = Exit::of_answer(answer);
+    let mut more = vec!["nothing was changed".to_owned()];
+    if exit == Exit::NotFound {
+        more.extend(next_steps(api, Kind::StorageNode, host).await);
+    }
+    let reasons = match answer {
+        None => "use the same release of hotbay on both sides".to_owned(),
+        Some(_) => result.reasons.join("; "),
+    };
+    screen.error(&format!("{host} is not {done}: {reasons}"), &more)?;
+    Ok(exit)
 }
