@@ -1,7 +1,10 @@
 //! What is read from a drive: the two slots of the label, the extents in them, and the partition table around them.
 
 use hotbay_core::ids::{ClusterId, DriveId, NodeId, VolumeId};
-use hotbay_core::label::extents::{self, Claim, Digest, EXTENT_BYTES, Extent, Use};
+use hotbay_core::label::change::{self, Basis, Change, Changed, MOST_CHANGES};
+use hotbay_core::label::extents::{
+    self, Claim, Digest, EXTENT_BYTES, Extent, FIRST_EXTENT_BYTES, Use,
+};
 use hotbay_core::label::table::{Table, TableState};
 use hotbay_core::label::update::{Plan, Want, plan};
 use hotbay_core::label::{self, Found, HEADER_BYTES, Header, Slot};
@@ -78,8 +81,8 @@ fn reads_back(header: &Header) {
     assert_eq!(label::decode(&label::encode(header)), Slot::Valid(*header));
 }
 
-pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
-    let header = |sequence, in_operation| Header {
+fn header(sequence: u64, in_operation: bool) -> Header {
+    Header {
         cluster: ClusterId::from_bits(1),
         drive: DriveId::from_bits(2),
         node: NodeId::from_bits(3),
@@ -87,7 +90,10 @@ pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
         in_operation,
         sequence,
         extents: Digest { extents: 1, checksum: 5 },
-    };
+    }
+}
+
+pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
     let seed = |choices: u8, zero: &[u8], one: &[u8]| {
         [&[choices][..], zero, one, &9_u64.to_le_bytes()].concat()
     };
@@ -101,28 +107,95 @@ pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// An extent table, whose checksum fits it.
+/// An extent table, whose checksum fits it, and behind it an order to change it.
 pub(crate) fn extents(data: &[u8]) {
-    let table = &data[..data.len() / EXTENT_BYTES * EXTENT_BYTES];
-    if let Some(read) = extents::decode(table, Digest::of(table)) {
-        assert_eq!(extents::encode(&read), table, "extents that are written otherwise");
-        assert!(extents::in_conflict(&read).count() <= read.len());
+    let (table, rest) = data.split_at(data.len() / EXTENT_BYTES * EXTENT_BYTES);
+    let Some(read) = extents::decode(table, Digest::of(table)) else { return };
+    assert_eq!(extents::encode(&read), table, "extents that are written otherwise");
+    let conflicts = extents::in_conflict(&read).count();
+    assert!(conflicts <= read.len());
+    let mut bytes = Bytes::new(rest);
+    let header = Header { extents: Digest::of(table), ..header(6, true) };
+    let basis = Basis { sequence: 6 - u64::from(bytes.pick(8) == 1), ..Basis::of(&header) };
+    let mut changes = Vec::new();
+    while !bytes.is_empty() && changes.len() <= MOST_CHANGES {
+        changes.push(any_change(&mut bytes, &read));
+    }
+    let text = serde_json::to_string(&changes).expect("an order is text");
+    assert!(serde_json::from_str::<Vec<Change>>(&text).is_ok_and(|back| back == changes));
+    match change::changed(&header, &read, basis, &changes, LIMIT_BYTES) {
+        Err(refused) => assert_plain(refused),
+        Ok(Changed { extents, erase }) => {
+            assert!(basis == Basis::of(&header) && !changes.is_empty(), "a late order");
+            assert!(extents::in_conflict(&extents).count() <= conflicts, "one byte for two");
+            if let Some(range) = erase {
+                assert!(range.start >= FIRST_EXTENT_BYTES && range.end <= LIMIT_BYTES);
+                let within = |extent: &&Extent| {
+                    extent.start_bytes < range.end && range.start < extent.end_bytes()
+                };
+                let of: Vec<_> = read.iter().filter(within).collect();
+                assert!(matches!(of[..], [extent] if extent.usage == Use::Dirty), "{of:?}");
+                assert!(!extents.iter().any(|extent| within(&extent)), "erased, and still dirty");
+            }
+        }
     }
 }
 
-pub(crate) fn extents_seeds() -> Vec<Vec<u8>> {
-    let extent = |volume: u128, usage, claim| Extent {
+/// Where extents end on the drive that orders are for.
+const LIMIT_BYTES: u64 = 64 << 20;
+
+/// A change of a volume in the table, or of another.
+fn any_change(bytes: &mut Bytes<'_>, table: &[Extent]) -> Change {
+    let (kind, which) = (bytes.pick(5), usize::from(bytes.byte()));
+    let known = table.get(which);
+    let volume = known.map_or(VolumeId::from_bits(which as u128), |extent| extent.volume);
+    let part = known.map_or(0, |extent| extent.part);
+    let whole = |bytes: &mut Bytes<'_>| u64::from(bytes.byte()) << bytes.pick(64);
+    match kind {
+        0 => {
+            let (start_bytes, length_bytes) = (whole(bytes), whole(bytes));
+            Change::Place(Extent {
+                volume,
+                part,
+                start_bytes,
+                length_bytes,
+                ..extent(1, Use::Used, None)
+            })
+        }
+        1 => Change::Grow { volume, part, length_bytes: whole(bytes) },
+        2 => Change::Free { volume },
+        3 => Change::Erase { volume, part, length_bytes: whole(bytes) },
+        _ => Change::Withdraw { volume },
+    }
+}
+
+fn extent(volume: u128, usage: Use, claim: Option<Claim>) -> Extent {
+    Extent {
         volume: VolumeId::from_bits(volume),
         part: 0,
-        start_bytes: 2 << 20,
+        start_bytes: (1 + u64::try_from(volume).unwrap_or_default()) << 20,
         length_bytes: 1 << 20,
         usage,
         name: "pvc-1".parse().expect("a short name"),
         claim,
-    };
+    }
+}
+
+pub(crate) fn extents_seeds() -> Vec<Vec<u8>> {
     let claim = Claim::new("default", "data-0").expect("short names");
     let (used, dirty) = (extent(1, Use::Used, Some(claim)), extent(2, Use::Dirty, None));
-    vec![vec![], extents::encode(std::slice::from_ref(&used)), extents::encode(&[used, dirty])]
+    let table = |extents: &[Extent]| extents::encode(extents);
+    let both = table(&[used.clone(), dirty]);
+    let with = |order: &[u8]| [&both[..], order].concat();
+    vec![
+        vec![],
+        table(&[used]),
+        both.clone(),
+        // An erase of a MiB; a late one; a placement at 8 MiB and a volume that is freed.
+        with(&[0, 3, 1, 1, 20]),
+        with(&[1, 3, 1, 1, 20]),
+        with(&[0, 0, 9, 8, 20, 1, 20, 2, 0]),
+    ]
 }
 
 /// A drive's size, and changes to what its table should be.

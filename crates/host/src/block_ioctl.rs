@@ -11,6 +11,7 @@ use crate::kernel_id::{DeviceNumber, device_number};
 const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const BLKGETDISKSEQ: Opcode = opcode::read::<u64>(0x12, 128);
 const BLKRRPART: Opcode = opcode::none(0x12, 95);
+const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 const BLKPG: Opcode = opcode::none(0x12, 105);
 const BLKPG_DEL_PARTITION: libc::c_int = 2;
 
@@ -61,6 +62,16 @@ pub(crate) fn disk_sequence(device: impl AsFd) -> io::Result<u64> {
     // SAFETY: BLKGETDISKSEQ fills one u64.
     let sequence = unsafe { ioctl(device, Getter::<BLKGETDISKSEQ, u64>::new())? };
     Ok(sequence)
+}
+
+/// Has bytes of a block device zeroed, by the drive or by writing zeroes. Whole blocks.
+pub(crate) fn zero_out(device: impl AsFd, start_bytes: u64, length_bytes: u64) -> io::Result<()> {
+    #[expect(unsafe_code, reason = "no safe wrapper for this ioctl")]
+    // SAFETY: BLKZEROOUT reads two u64, and writes to the device alone.
+    unsafe {
+        ioctl(device, Setter::<BLKZEROOUT, [u64; 2]>::new([start_bytes, length_bytes]))?;
+    }
+    Ok(())
 }
 
 /// `struct blkpg_ioctl_arg`
@@ -121,7 +132,7 @@ mod tests {
         assert_eq!(size_of::<LoopInfo64>(), 232);
         assert_eq!(std::mem::offset_of!(LoopInfo64, file_name), 56);
         assert_eq!(BLKGETDISKSEQ, 0x8008_1280);
-        assert_eq!((BLKPG, BLKRRPART), (0x1269, 0x125f));
+        assert_eq!((BLKPG, BLKRRPART, BLKZEROOUT), (0x1269, 0x125f, 0x127f));
         assert_eq!(size_of::<BlkpgPartition>(), 152);
         assert_eq!(std::mem::offset_of!(BlkpgArgument, data), 16);
     }

@@ -45,17 +45,15 @@ impl Drive {
         let file = File::options().read(true).write(true).open(&drive.path).unwrap();
         let sectors = FileSectors::new(file, SIZE_BYTES, 512);
         let outcome = bring_up_to_date(&sectors, &WANT, || Ok(()), &|_| ()).unwrap();
-        let mut header = outcome.header().unwrap();
+        let basis = Basis::of(&outcome.header().unwrap());
         let freed = VolumeId::from_bits(2);
         let changes = [
             Change::Place(extent(1, 2, Some(Claim::new("shop", "data-db-0").unwrap()))),
             Change::Place(extent(2, 4, None)),
             Change::Free { volume: freed },
         ];
-        for change in changes {
-            let basis = Basis::of(&header);
-            header = change_extents(&sectors, &WANT, basis, &change, &|_| ()).unwrap();
-        }
+        let erase = |_| panic!("nothing is erased");
+        change_extents(&sectors, &WANT, basis, &changes, &erase, &|_| ()).unwrap();
         drive
     }
 

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{put, take};
@@ -55,7 +56,7 @@ const USED: u32 = 0x5553_4544;
 const DIRTY: u32 = 0x4449_5254;
 
 /// What an extent is to its volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Use {
     /// The volume has it.
     Used,
@@ -64,7 +65,7 @@ pub enum Use {
 }
 
 /// A piece of a drive, and the volume that it belongs to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Extent {
     pub volume: VolumeId,
     /// Which piece of the volume it is, from zero on.
@@ -105,7 +106,8 @@ fn check(what: &'static str, text: &str, most: usize) -> Result<(), NotAName> {
 }
 
 /// The name of a volume: 1 to 128 bytes, as CSI allows.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct VolumeName(Box<str>);
 
 impl VolumeName {
@@ -123,6 +125,20 @@ impl FromStr for VolumeName {
     }
 }
 
+impl TryFrom<String> for VolumeName {
+    type Error = NotAName;
+
+    fn try_from(text: String) -> Result<Self, NotAName> {
+        text.parse()
+    }
+}
+
+impl From<VolumeName> for String {
+    fn from(name: VolumeName) -> Self {
+        name.0.into()
+    }
+}
+
 impl fmt::Display for VolumeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -130,10 +146,26 @@ impl fmt::Display for VolumeName {
 }
 
 /// The claim of a Kubernetes user.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedClaim")]
 pub struct Claim {
     namespace: Box<str>,
     name: Box<str>,
+}
+
+/// A claim as it comes in a message.
+#[derive(Deserialize)]
+struct UncheckedClaim {
+    namespace: String,
+    name: String,
+}
+
+impl TryFrom<UncheckedClaim> for Claim {
+    type Error = NotAName;
+
+    fn try_from(claim: UncheckedClaim) -> Result<Self, NotAName> {
+        Self::new(&claim.namespace, &claim.name)
+    }
 }
 
 impl Claim {
@@ -321,6 +353,21 @@ mod tests {
         assert!(Claim::new("a", &"c".repeat(254)).is_err());
         let error = "n".repeat(10_000).parse::<VolumeName>().unwrap_err().to_string();
         assert!(error.starts_with("the name of the volume has 10000 bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_message_has_the_same_names_or_is_refused() {
+        for whole in [extent(1, 2, 1), Extent { claim: None, ..extent(2, 9, 1) }] {
+            let text = serde_json::to_string(&whole).unwrap();
+            assert_eq!(serde_json::from_str::<Extent>(&text).unwrap(), whole, "{text}");
+        }
+        let text = serde_json::to_string(&extent(1, 2, 1)).unwrap();
+        for (name, wrong) in [("pvc-1", ""), ("pvc-1", "a\\nb"), ("default", ""), ("data-0", "")] {
+            let changed = text.replace(&format!("{name:?}"), &format!("\"{wrong}\""));
+            assert_ne!(changed, text);
+            let error = serde_json::from_str::<Extent>(&changed).unwrap_err().to_string();
+            assert!(error.contains("without control characters"), "{error}");
+        }
     }
 
     #[test]

@@ -134,9 +134,21 @@ impl Table {
         Ok(Self { drive, size_bytes, block_bytes, regions })
     }
 
-    /// Where extents must end: before the last MiB of the partition, which is kept for a further copy of the label.
-    pub fn extents_end_bytes(&self) -> u64 {
-        let layout = Layout::new(self.size_bytes, self.block_bytes);
+    /// Where extents must end: before the last MiB of the partition, which is kept for a further copy of the label, and
+    /// on the drive. `state` is that of this table: a partition keeps the size that it was made with.
+    pub fn extents_end_bytes(&self, state: TableState) -> u64 {
+        self.third_copy_bytes(state).min(self.size_bytes)
+    }
+
+    /// Where the last MiB of the partition begins, which is not on a drive that has shrunk.
+    fn third_copy_bytes(&self, state: TableState) -> u64 {
+        let size_bytes = match state {
+            TableState::OtherSize { size_bytes } => size_bytes,
+            TableState::Whole | TableState::Unfinished | TableState::Foreign { .. } => {
+                self.size_bytes
+            }
+        };
+        let layout = Layout::new(size_bytes.max(LEAST_DRIVE_BYTES), self.block_bytes);
         (layout.partition_last + 1) * u64::from(self.block_bytes) - MIB
     }
 

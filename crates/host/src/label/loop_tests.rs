@@ -10,13 +10,13 @@ use super::memory::{BLOCK_SIZES, SIZE_BYTES, WANT};
 use super::{FileSectors, Outcome, bring_up_to_date, read};
 
 /// A loop device over a sparse file, gone with the test.
-struct LoopDevice {
-    path: String,
+pub(crate) struct LoopDevice {
+    pub(crate) path: String,
     _file: tempfile::NamedTempFile,
 }
 
 impl LoopDevice {
-    fn new(block_bytes: u32) -> Self {
+    pub(crate) fn new(block_bytes: u32) -> Self {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(SIZE_BYTES).unwrap();
         let output = Command::new("losetup")
@@ -45,7 +45,7 @@ impl Drop for LoopDevice {
 }
 
 /// Why the test cannot run on this machine.
-fn missing() -> Option<&'static str> {
+pub(crate) fn missing() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         Some("not root")
     } else if !Path::new("/dev/loop-control").exists() {

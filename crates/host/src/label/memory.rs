@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 
 use hotbay_core::device::Denied;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId};
@@ -147,6 +148,12 @@ impl MemoryDevice {
     pub(super) fn bring_known(&self, want: &Want) -> Result<Outcome, LabelError> {
         let unexpected = || Err(vec![Denied::NoIdentity]);
         bring_up_to_date(self, want, unexpected, &|_| ())
+    }
+
+    /// Zeroes bytes, as a drive does: they may come back until a sync.
+    pub(super) fn zero(&self, range: Range<u64>) -> io::Result<()> {
+        let length = usize::try_from(range.end - range.start).unwrap();
+        self.write_at(range.start, &vec![0; length])
     }
 
     /// Counts an operation. True: it takes effect.

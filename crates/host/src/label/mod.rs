@@ -11,14 +11,14 @@
 //! proved the drive's identity and holds its lock: nobody else writes to it meanwhile. All calls may wait for the
 //! drive, so they are made in a child that may hang.
 
+mod change;
 mod inspect;
 mod sectors;
 
 use std::io;
 
 use hotbay_core::device::Denied;
-use hotbay_core::label::change::{self, Basis, Change, ChangeRefused};
-use hotbay_core::label::extents::{self, Digest, Extent, TABLE_AT_BYTES};
+use hotbay_core::label::extents::{self, Extent, TABLE_AT_BYTES};
 use hotbay_core::label::table::{Part, Region, Table, TableState, Unfit};
 use hotbay_core::label::update::{self, Plan, Refusal, Want};
 use hotbay_core::label::{
@@ -26,6 +26,7 @@ use hotbay_core::label::{
 };
 use thiserror::Error;
 
+pub use self::change::{ExtentsError, change_extents, told};
 pub use self::inspect::{Inspected, inspect};
 pub use self::sectors::{FileSectors, Sectors};
 
@@ -91,17 +92,6 @@ impl LabelError {
             | Self::ReadBack { .. } => false,
         }
     }
-}
-
-/// Why the extents are as they were, or, after an error of the drive, may be.
-#[derive(Debug, Error)]
-pub enum ExtentsError {
-    #[error("the extents are left as they are")]
-    Refused(#[from] ChangeRefused),
-    #[error("the drive is not in operation here: attach it first")]
-    NotHeld,
-    #[error("the label cannot be changed")]
-    Label(#[from] LabelError),
 }
 
 fn sentence(denied: &[Denied]) -> String {
@@ -219,37 +209,6 @@ pub fn bring_up_to_date(
     }
 }
 
-/// Changes the extent table of a drive that is in operation here, as `held` says, or refuses without a single write.
-///
-/// When this returns `Ok`, the change survives a power cut. After an error, or a cut, the label says by its sequence
-/// whether the change came: the caller reads it, and decides anew.
-pub fn change_extents(
-    device: &dyn Sectors,
-    held: &Want,
-    basis: Basis,
-    change: &Change,
-    checkpoint: &dyn Fn(&'static str),
-) -> Result<Header, ExtentsError> {
-    let table = Table::new(held.drive, device.size_bytes(), device.block_bytes());
-    let table = table.map_err(LabelError::Unfit)?;
-    let (found, extents) = read_whole(device).map_err(LabelError::Read)?;
-    let state = table_state(device, &table).map_err(LabelError::Read)?;
-    let plan = update::plan(found, state, None, held).map_err(LabelError::Refused)?;
-    // Whatever would have to be written first to hold the drive: it is not held.
-    let (Plan::Keep(header), Found::Valid { slot, .. }) = (plan, found) else {
-        return Err(ExtentsError::NotHeld);
-    };
-    let extents = change::changed(&header, &extents, basis, change, table.extents_end_bytes())?;
-    let sequence = header.sequence.checked_add(1);
-    let sequence = sequence.ok_or(LabelError::Refused(Refusal::SequenceExhausted))?;
-    let digest = Digest::of(&extents::encode(&extents));
-    let header = Header { sequence, extents: digest, ..header };
-    let writer = Writer { device, checkpoint };
-    writer.make_found_last()?;
-    writer.slot(slot.other(), &header, &extents)?;
-    Ok(header)
-}
-
 fn table_state(device: &dyn Sectors, table: &Table) -> io::Result<TableState> {
     let read = |region: &Region| {
         let mut bytes = vec![0; region.bytes.len()];
@@ -345,8 +304,10 @@ mod crash_tests;
 #[cfg(test)]
 mod damage_tests;
 #[cfg(test)]
+mod erase_tests;
+#[cfg(test)]
 mod extent_tests;
 #[cfg(test)]
-mod loop_tests;
+pub(crate) mod loop_tests;
 #[cfg(test)]
 mod memory;

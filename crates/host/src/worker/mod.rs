@@ -7,10 +7,11 @@
 //! ```text
 //! agent:  Workers (pool) -- start --> Running (future) --> Done { response, descriptors }
 //!             | socket: one packet per message, descriptors beside it
-//! child:  worker_main (serve) --> look | attach | detach | close
+//! child:  worker_main (serve) --> look | attach | change | detach | close
 //! ```
 
 mod attach;
+mod change;
 mod channel;
 mod detach;
 mod look;
@@ -24,7 +25,7 @@ pub(crate) use look::open_sectors;
 pub use pool::{Done, Limits, NotStarted, Running, StartError, WorkerError, Workers};
 pub(crate) use protocol::chain;
 pub use protocol::{
-    Attach, AttachError, Attached, Detach, Detached, LabelLook, LabelWant, LookError, Looked,
-    Request, Response,
+    Attach, AttachError, Attached, ChangeLabel, Detach, Detached, LabelChangeError, LabelLook,
+    LabelWant, LookError, Looked, ReadLabel, Request, Response,
 };
 pub use serve::worker_main;

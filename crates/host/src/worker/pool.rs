@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::channel;
+use super::channel::{self, Incoming, Outgoing};
 use super::protocol::{Request, Response, ToWorker};
 use crate::runtime_dir::RuntimeDir;
 
@@ -146,12 +146,12 @@ impl Workers {
         descriptors: Vec<OwnedFd>,
     ) -> Result<Running, NotStarted> {
         match self.prepare(request) {
-            Ok((worker, packet, permit)) => {
+            Ok((worker, message, permit)) => {
                 let (sender, outcome) = oneshot::channel();
                 let pid = worker.pid;
                 let workers = self.clone();
                 tokio::spawn(async move {
-                    workers.converse(worker, packet, descriptors, sender).await;
+                    workers.converse(worker, message, descriptors, sender).await;
                     drop(permit);
                 });
                 Ok(Running { pid, outcome, workers: self.clone() })
@@ -180,9 +180,9 @@ impl Workers {
             .try_acquire_owned()
             .map_err(|_| StartError::TooMany { limit })?;
         let runtime_dir = self.inner.runtime_dir.path().to_owned();
-        let packet = channel::encode(&ToWorker::Do { runtime_dir, request: Box::new(request) })
+        let message = channel::encode(&ToWorker::Do { runtime_dir, request: Box::new(request) })
             .map_err(StartError::TooLong)?;
-        Ok((self.worker()?, packet, permit))
+        Ok((self.worker()?, message, permit))
     }
 
     /// An idle child that lives, or a new one.
@@ -203,11 +203,11 @@ impl Workers {
     async fn converse(
         &self,
         mut worker: Worker,
-        packet: Vec<u8>,
+        message: Vec<u8>,
         descriptors: Vec<OwnedFd>,
         sender: oneshot::Sender<Result<Done, WorkerError>>,
     ) {
-        let outcome = worker.ask(&packet, descriptors).await;
+        let outcome = worker.ask(&message, descriptors).await;
         if outcome.is_ok() {
             let mut idle = self.idle();
             if idle.len() < self.inner.limits.idle {
@@ -280,8 +280,12 @@ impl Worker {
         Ok(Self { pid, socket: UnixStream::from_std(ours)?, child })
     }
 
-    async fn ask(&mut self, packet: &[u8], descriptors: Vec<OwnedFd>) -> Result<Done, WorkerError> {
-        match self.exchange(packet, descriptors).await {
+    async fn ask(
+        &mut self,
+        message: &[u8],
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Done, WorkerError> {
+        match self.exchange(message, descriptors).await {
             Ok(Some((response, descriptors))) => match channel::decode(&response) {
                 Ok(response) => Ok(Done { response, descriptors }),
                 Err(source) => Err(WorkerError::Garbled { pid: self.pid, source }),
@@ -299,7 +303,7 @@ impl Worker {
     /// `None` if the child has closed its end.
     async fn exchange(
         &self,
-        packet: &[u8],
+        message: &[u8],
         descriptors: Vec<OwnedFd>,
     ) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         if !descriptors.is_empty() {
@@ -307,22 +311,17 @@ impl Worker {
             self.send(&announcement, &descriptors).await?;
             drop(descriptors);
         }
-        self.send(packet, &[]).await?;
-        let mut response = Vec::new();
-        let descriptors = self
-            .socket
-            .async_io(Interest::READABLE, || channel::receive(&self.socket, &mut response, false))
-            .await?;
-        Ok((!response.is_empty()).then_some((response, descriptors)))
+        self.send(message, &[]).await?;
+        let mut incoming = Incoming::default();
+        let receive = || incoming.receive(&self.socket, false);
+        self.socket.async_io(Interest::READABLE, receive).await?;
+        Ok(incoming.whole())
     }
 
-    async fn send(&self, packet: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
+    async fn send(&self, message: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        self.socket
-            .async_io(Interest::WRITABLE, || {
-                channel::send(&self.socket, packet, &descriptors, false)
-            })
-            .await
+        let mut outgoing = Outgoing::new(message, &descriptors);
+        self.socket.async_io(Interest::WRITABLE, || outgoing.send(&self.socket, false)).await
     }
 
     /// The socket of a child closes when it has ended, so this does not take long.

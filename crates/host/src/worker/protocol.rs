@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId};
+use hotbay_core::label::change::{Basis, Change, ChangeRefused, LabelTold};
 use hotbay_core::label::update::Want;
 use hotbay_core::order::Generation;
 use hotbay_core::wipe::Content;
@@ -44,6 +45,10 @@ pub enum Request {
     Attach(Attach),
     /// The drive is open, and one descriptor of it comes along: bring its label up to date through that.
     Relabel(Attach),
+    /// The drive is open and in operation here, and one descriptor of it comes along: change its label through that.
+    ChangeLabel(ChangeLabel),
+    /// The same, and only read it.
+    ReadLabel(ReadLabel),
     /// Mark the label released, close the drive and prove that it is closed. One descriptor may come along; without
     /// one the drive is opened for the label, if that is not released.
     Detach(Detach),
@@ -74,6 +79,30 @@ pub struct Detach {
     pub release: Option<LabelWant>,
 }
 
+/// An order to change a label: all changes together, or none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeLabel {
+    pub path: String,
+    pub kind: DeviceKind,
+    pub evidence: Evidence,
+    /// What the label says while the drive is in operation here.
+    pub held: LabelWant,
+    /// The label that the changes were decided on.
+    pub basis: Basis,
+    pub changes: Vec<Change>,
+    /// How fast bytes may be erased; as fast as the drive can if `None`.
+    pub erase_bytes_per_second: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadLabel {
+    pub path: String,
+    pub kind: DeviceKind,
+    pub evidence: Evidence,
+    /// What the label says while the drive is in operation here.
+    pub held: LabelWant,
+}
+
 /// A [`Want`] in a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelWant(#[serde(with = "WantFields")] pub Want);
@@ -95,6 +124,9 @@ pub enum Response {
     Identified(Result<Evidence, LookError>),
     Looked(Result<Looked, LookError>),
     Attached(Result<Attached, AttachError>),
+    /// The whole label after the changes.
+    LabelChanged(Result<LabelTold, LabelChangeError>),
+    LabelRead(Result<LabelTold, LabelChangeError>),
     Detached(Detached),
     Closed,
 }
@@ -165,6 +197,56 @@ impl AttachError {
             | Self::Busy { .. }
             | Self::Failed { .. } => true,
             Self::OtherDrive { .. } | Self::NoProof { .. } | Self::NotOurs { .. } => false,
+        }
+    }
+}
+
+/// Why a label was not changed, or cannot be told. Nothing was written unless it is `Failed`: then the label says by
+/// its sequence whether the changes came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
+pub enum LabelChangeError {
+    /// The label is another than the order was decided on, or the change is not allowed.
+    #[error("{why}")]
+    Refused {
+        why: ChangeRefused,
+        /// What the next order may be decided on.
+        now: LabelTold,
+    },
+    #[error("it is not in operation here: {why}")]
+    NotHeld { why: String },
+    #[error("nothing is at {path}")]
+    Missing { path: String },
+    #[error("{path} is not proved to be the drive that is meant")]
+    OtherDrive { path: String },
+    #[error("{by} may still write to it")]
+    LockedBy { by: LockHolder },
+    #[error("cannot {step}: {error}")]
+    Failed { step: String, error: String },
+}
+
+impl LabelChangeError {
+    /// Whether the same order may succeed later with nobody having decided anything. If an order that has `Failed` came
+    /// all the same, it is refused then, with the label that it made.
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::Missing { .. } | Self::LockedBy { .. } | Self::Failed { .. } => true,
+            Self::Refused { .. } | Self::NotHeld { .. } | Self::OtherDrive { .. } => false,
+        }
+    }
+}
+
+impl From<AttachError> for LabelChangeError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Missing { path } => Self::Missing { path },
+            AttachError::LockedBy { by } => Self::LockedBy { by },
+            AttachError::OtherDrive { path, .. } | AttachError::NoProof { path, .. } => {
+                Self::OtherDrive { path }
+            }
+            error @ (AttachError::Busy { .. } | AttachError::NotOurs { .. }) => {
+                Self::NotHeld { why: error.to_string() }
+            }
+            AttachError::Failed { step, error } => Self::Failed { step, error },
         }
     }
 }

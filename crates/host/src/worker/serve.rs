@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 use super::attach::{attach, relabel};
-use super::channel;
+use super::change::{change_label, read_label};
+use super::channel::{self, Incoming, Outgoing};
 use super::detach::detach;
 use super::look::{identify, look};
 use super::protocol::{Request, Response, ToWorker, chain};
@@ -16,7 +17,8 @@ use crate::runtime_dir::RuntimeDir;
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
 /// `attach-opened`, those of [`super::wipe`] and of [`crate::label::bring_up_to_date`], `attach-labelled`;
-/// `attach-relabelled`; `detach-labelled`, `detach-closed`.
+/// `attach-relabelled`; `erase-piece` after each, and those of [`crate::label::change_extents`]; `detach-labelled`,
+/// `detach-closed`.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");
@@ -37,21 +39,19 @@ pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
 }
 
 fn serve(socket: impl AsFd, checkpoint: fn(&'static str)) -> io::Result<()> {
-    let mut packet = Vec::new();
     let mut given: Vec<OwnedFd> = Vec::new();
     loop {
-        let received = channel::receive(&socket, &mut packet, true)?;
-        if packet.is_empty() {
-            return Ok(());
-        }
-        match channel::decode(&packet)? {
-            ToWorker::Descriptors => given = received,
+        let mut received = Incoming::default();
+        received.receive(&socket, true)?;
+        let Some((message, descriptors)) = received.whole() else { return Ok(()) };
+        match channel::decode(&message)? {
+            ToWorker::Descriptors => given = descriptors,
             ToWorker::Do { runtime_dir, request } => {
                 let dir = RuntimeDir::at(runtime_dir).map_err(io::Error::other)?;
                 let (response, file) =
                     carry_out(&dir, *request, std::mem::take(&mut given), checkpoint);
                 let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-                channel::send(&socket, &channel::encode(&response)?, &descriptors, true)?;
+                Outgoing::new(&channel::encode(&response)?, &descriptors).send(&socket, true)?;
             }
         }
     }
@@ -72,6 +72,12 @@ fn carry_out(
         },
         Request::Relabel(request) => {
             (Response::Attached(relabel(dir, &request, given, &checkpoint)), None)
+        }
+        Request::ChangeLabel(request) => {
+            (Response::LabelChanged(change_label(dir, &request, given, &checkpoint)), None)
+        }
+        Request::ReadLabel(request) => {
+            (Response::LabelRead(read_label(dir, &request, given)), None)
         }
         Request::Detach(request) => {
             let descriptor = given.into_iter().next();

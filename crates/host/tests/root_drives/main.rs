@@ -13,6 +13,7 @@ mod children;
 mod details;
 mod hang;
 mod holders;
+mod label_orders;
 mod news;
 mod rig;
 mod silent;
@@ -42,6 +43,7 @@ fn run(arguments: &[String]) -> ExitCode {
         children::TESTS,
         details::TESTS,
         hang::TESTS,
+        label_orders::TESTS,
         news::TESTS,
         silent::TESTS,
         wipe::TESTS,
