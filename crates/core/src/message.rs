@@ -79,6 +79,8 @@ pub enum Obstacle {
     AttachFailed { error: String },
     /// The label or the device says that it is not ours to take.
     NotOurs { why: String },
+    /// Volumes are on the drive, so it is not closed.
+    InUse { volumes: Vec<String> },
     /// Something has the drive open, mapped or mounted.
     Blocked { by: Vec<String> },
     /// The machine does not let the agent look.
@@ -100,6 +102,9 @@ impl std::fmt::Display for Obstacle {
             ),
             Self::AttachFailed { error } => write!(f, "it cannot be attached: {error}"),
             Self::NotOurs { why } => write!(f, "it is not taken: {why}"),
+            Self::InUse { volumes } => {
+                write!(f, "volumes are on it: {}; move or delete them first", volumes.join(", "))
+            }
             Self::Blocked { by } => write!(f, "still in use by {}", by.join(", ")),
             Self::CannotProve { why } => write!(f, "the close cannot be proved: {why}"),
             Self::Quarantined { why } => write!(f, "quarantined: {why}"),

@@ -177,6 +177,35 @@ fn a_drive_that_was_pulled_is_opened_anew_when_it_is_back() {
     assert!(matches!(&effects[..], [Effect::Attach(work)] if work.in_operation), "{effects:?}");
 }
 
+#[test]
+fn a_drive_with_volumes_stays_open_and_says_so_until_they_are_gone() {
+    let (mut agent, _) = start(record(Goal::Attach), IN_OPERATION, AttachAtStart::Allowed);
+    agent.step(Event::Attached { drive: DRIVE, result: Ok(IN_OPERATION) });
+    register(&mut agent, Vec::new());
+    let generation = GENERATION.next();
+    let order = |goal, generation| {
+        let stamp = Stamp { term: TERM, generation };
+        Event::Order(Order { ordered: Ordered { goal, stamp }, ..detach() })
+    };
+    let close = Effect::Detach { drive: DRIVE, generation };
+    agent.step(order(Goal::Detach, generation));
+    assert_eq!(agent.step(Event::Saved), std::slice::from_ref(&close));
+    let in_use = || Obstacle::InUse { volumes: vec!["pvc-1".into()] };
+    let refused = || Event::StillOpen { drive: DRIVE, obstacle: in_use() };
+    let told = agent.step(refused());
+    let [Effect::Send(answer), later] = &told[..] else { panic!("{told:?}") };
+    assert_eq!(answer.result, AnswerResult::Waiting(in_use()));
+    assert_eq!(*later, LATER);
+    // The same again is not told again.
+    assert_eq!(agent.step(Event::Retry(DRIVE)), std::slice::from_ref(&close));
+    assert_eq!(agent.step(refused()), [LATER]);
+
+    // It is to stay after all: it was open all the time, and its label is brought up to date.
+    agent.step(order(Goal::Attach, generation.next()));
+    let effects = agent.step(Event::Saved);
+    assert!(matches!(&effects[..], [Effect::Relabel(_)]), "{effects:?}");
+}
+
 fn register(agent: &mut Agent, unknown: Vec<Order>) -> Vec<Effect> {
     let Identity { cluster, node } = IDENTITY;
     let session = SessionNumber::from_number(1);

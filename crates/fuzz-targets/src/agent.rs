@@ -262,8 +262,9 @@ fn devices(bytes: &mut Bytes<'_>) -> Vec<Observed> {
 }
 
 fn obstacle(bytes: &mut Bytes<'_>) -> Obstacle {
-    match bytes.pick(3) {
+    match bytes.pick(4) {
         0 => Obstacle::DeviceMissing,
+        3 => Obstacle::InUse { volumes: vec!["pvc-1".to_owned()] },
         1 => Obstacle::AttachFailed { error: "it does not answer".to_owned() },
         _ => Obstacle::Blocked { by: vec!["pid 7".to_owned()] },
     }

@@ -34,6 +34,13 @@ pub(crate) enum StepEnd {
         id: KernelId,
         label: LabelSeen,
     },
+    /// A detach was refused: the descriptor goes back into the table.
+    StillOpen {
+        drive: DriveId,
+        descriptor: OwnedFd,
+        id: KernelId,
+        obstacle: Obstacle,
+    },
     Event(Event),
 }
 
@@ -87,7 +94,7 @@ impl Drives {
             Ok(Done { response: Response::Attached(Ok(attached)), mut descriptors })
                 if descriptors.len() == 1 =>
             {
-                let Attached { id, label } = attached;
+                let Attached { id, label, told: _ } = attached;
                 let descriptor = descriptors.remove(0);
                 StepEnd::Opened { drive, descriptor, id, label }
             }
@@ -117,7 +124,7 @@ impl Drives {
         });
     }
 
-    /// Closes an open drive and proves it. The descriptor is the child's from here on.
+    /// Closes an open drive and proves it. The descriptor is the child's from here on, unless it gives it back.
     pub(crate) fn detach(
         &mut self,
         drive: DriveId,
@@ -129,8 +136,18 @@ impl Drives {
             self.open.remove(&drive).expect("only an open drive is closed");
         let release = release(drive, identity, generation);
         let Where { path, kind, evidence } = at;
-        let request = Request::Detach(Detach { path, kind, evidence, known: Some(id), release });
-        self.spawn(drive, request, vec![descriptor], move |outcome| proved(drive, outcome));
+        let known = Some(id);
+        let request = Detach { path, kind, evidence, known, release, even_with_volumes: false };
+        let request = Request::Detach(request);
+        self.spawn(drive, request, vec![descriptor], move |outcome| match outcome {
+            Ok(Done { response: Response::InUse { volumes }, mut descriptors })
+                if descriptors.len() == 1 =>
+            {
+                let descriptor = descriptors.remove(0);
+                StepEnd::StillOpen { drive, descriptor, id, obstacle: Obstacle::InUse { volumes } }
+            }
+            outcome => proved(drive, outcome),
+        });
     }
 
     /// Releases the label of a closed drive, if it is not released, and proves that the drive is closed.
@@ -143,7 +160,9 @@ impl Drives {
     ) {
         let release = release(drive, identity, generation);
         let Where { path, kind, evidence } = at;
-        let request = Request::Detach(Detach { path, kind, evidence, known: None, release });
+        let known = None;
+        let request = Detach { path, kind, evidence, known, release, even_with_volumes: false };
+        let request = Request::Detach(request);
         self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome));
     }
 
@@ -279,6 +298,7 @@ fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
                 Proof::CannotProve { why } => Err(Obstacle::CannotProve { why }),
             }
         }
+        Ok(Done { response: Response::InUse { volumes }, .. }) => Err(Obstacle::InUse { volumes }),
         Ok(Done { response, .. }) => {
             Err(Obstacle::CannotProve { why: format!("the child answered {response:?}") })
         }

@@ -66,6 +66,11 @@ pub enum Event {
         label: Option<LabelSeen>,
         result: Result<(), Obstacle>,
     },
+    /// A detach was refused: the drive is open as before.
+    StillOpen {
+        drive: DriveId,
+        obstacle: Obstacle,
+    },
     /// A step takes too long. It still runs.
     Stuck {
         drive: DriveId,
@@ -336,6 +341,9 @@ impl Agent {
             Event::Attached { drive, result } => self.attached(drive, result, &mut effects),
             Event::Closed { drive, label, result } => {
                 self.closed(drive, label, result, &mut effects);
+            }
+            Event::StillOpen { drive, obstacle } => {
+                self.still_open(drive, obstacle, &mut effects);
             }
             Event::Stuck { drive, obstacle } => self.waiting(drive, obstacle, &mut effects),
             Event::Retry(drive) => {

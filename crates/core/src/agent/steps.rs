@@ -64,6 +64,20 @@ impl Agent {
         }
     }
 
+    /// A detach was refused, and nothing has changed.
+    pub(super) fn still_open(
+        &mut self,
+        drive: DriveId,
+        obstacle: Obstacle,
+        effects: &mut Vec<Effect>,
+    ) {
+        let local = self.drives.get_mut(&drive).expect("a step was under way");
+        debug_assert_eq!(local.actual, Actual::Closing);
+        // Whatever the label says: if the drive is to stay, it is brought up to date.
+        local.actual = Actual::Open { label: Generation::ZERO };
+        self.try_again_later(drive, Goal::Detach, obstacle, effects);
+    }
+
     /// Closes a drive whose descriptor leads nowhere any more, so that it is opened anew when it is there again. A step
     /// that is under way ends first: whoever found the device gone finds it so again.
     pub(super) fn gone(&mut self, drive: DriveId, effects: &mut Vec<Effect>) {

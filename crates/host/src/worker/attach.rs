@@ -1,18 +1,20 @@
 //! Attaches a drive for the agent: opens it, brings its label up to date, hands over the descriptor.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use hotbay_core::device::Denied;
-use hotbay_core::label::Header;
+use hotbay_core::label::Found;
+use hotbay_core::label::change::{Basis, LabelTold};
 
 use super::look::{BLKID_LIMIT, kernel_id, sectors};
 use super::open::{Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
 use super::wipe::wipe;
 use crate::kernel_id::KernelId;
-use crate::label::{LabelError, bring_up_to_date};
+use crate::label::{LabelError, bring_up_to_date, read_whole};
 use crate::runtime_dir::RuntimeDir;
 use crate::scan::{blkid, candidate_at, denied_by_contents, denied_from_outside};
 
@@ -28,10 +30,10 @@ pub(super) fn attach(
     if !request.wipe.is_empty() {
         wipe(&file, locked.id, request, checkpoint)?;
     }
-    let header = label(&file, locked.id, request, checkpoint)?;
+    let attached = label(&file, locked.id, request, checkpoint)?;
     checkpoint("attach-labelled");
     // The lock ends here: all writes have returned.
-    Ok((Attached { id: locked.id, label: header.into() }, file))
+    Ok((attached, file))
 }
 
 /// Brings the label of a drive that is open up to date, through a descriptor of it.
@@ -46,10 +48,10 @@ pub(super) fn relabel(
     let id = kernel_id(&file).map_err(failed("look at the open drive"))?;
     let lock = writer_lock(dir, id)?;
     meant.prove_open(&file, id)?;
-    let header = label(&file, id, request, checkpoint)?;
+    let attached = label(&file, id, request, checkpoint)?;
     checkpoint("attach-relabelled");
     drop(lock);
-    Ok(Attached { id, label: header.into() })
+    Ok(attached)
 }
 
 fn meant(request: &Attach) -> Meant<'_> {
@@ -61,7 +63,7 @@ fn label(
     id: KernelId,
     request: &Attach,
     checkpoint: &dyn Fn(&'static str),
-) -> Result<Header, AttachError> {
+) -> Result<Attached, AttachError> {
     let sectors = sectors(file, id).map_err(failed("ask for the drive's size"))?;
     let otherwise_empty = || otherwise_empty(&request.path);
     let outcome = bring_up_to_date(&sectors, &request.want.0, otherwise_empty, checkpoint)
@@ -78,7 +80,19 @@ fn label(
             },
         })?;
     // A release of a drive without a label leaves none; an attach never comes here.
-    outcome.header().ok_or_else(|| AttachError::NotOurs { why: "it was to be released".into() })
+    let header = outcome.header();
+    let header =
+        header.ok_or_else(|| AttachError::NotOurs { why: "it was to be released".into() })?;
+    let reading = failed("read the label");
+    match read_whole(&sectors).map_err(&reading)? {
+        (Found::Valid { header: read, .. }, extents) if read == header => {
+            let told = LabelTold { basis: Basis::of(&header), extents };
+            Ok(Attached { id, label: header.into(), told })
+        }
+        (found, _) => {
+            Err(reading(io::Error::other(format!("{header:?} was written, {found:?} is read"))))
+        }
+    }
 }
 
 /// Everything but the bytes at its ends that would show someone else's data.

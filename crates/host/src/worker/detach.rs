@@ -1,43 +1,68 @@
-//! Closes a drive, in a child because closing may wait for it, and proves that it is closed.
+//! Closes a drive, in a child because closing may wait for it, and proves that it is closed. A drive with volumes on it
+//! is left as it is: the last place that can say so.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use hotbay_core::device::LabelSeen;
+use hotbay_core::label::extents::{Extent, Use};
 use hotbay_core::label::update::Want;
 use hotbay_core::label::{Found, Header};
 
-use super::look::{kernel_id, label_at, sectors};
-use super::open::Meant;
+use super::look::{kernel_id, open_sectors, sectors};
+use super::open::{Meant, is_current};
 use super::protocol::{Detach, Detached, LabelWant, chain};
 use crate::kernel_id::KernelId;
-use crate::label::bring_up_to_date;
+use crate::label::{bring_up_to_date, read_whole};
 use crate::locks::WriterLock;
 use crate::proof::prove;
 use crate::runtime_dir::RuntimeDir;
 
-/// What the label says after a release, if there is one; or why it could not be written.
-type Released = Result<Option<LabelSeen>, String>;
+/// How many volumes are named to a person who would close their drive.
+const MOST_NAMED: usize = 16;
 
-/// Marks the label released, closes the drive and proves it closed. A label that cannot be written does not stop the
-/// close: a dying drive must be let go.
+/// A drive that is not closed, because volumes are on it.
+#[derive(Debug)]
+pub(super) struct InUse {
+    pub(super) volumes: Vec<String>,
+    /// Open as before, if it was.
+    pub(super) descriptor: Option<File>,
+}
+
+/// Why a label does not say that its drive is released.
+#[derive(Debug)]
+enum NotReleased {
+    /// Volumes are on the drive, and nothing was done.
+    InUse { volumes: Vec<String> },
+    /// It could not be read, locked or written.
+    Failed(String),
+}
+
+/// What the label says after a release, if there is one.
+type Released = Result<Option<LabelSeen>, NotReleased>;
+
+/// Marks the label released, closes the drive and proves it closed. A label that cannot be read or written does not
+/// stop the close: a dying drive must be let go. One that says that volumes are on the drive does.
 pub(super) fn detach(
     dir: &RuntimeDir,
     request: &Detach,
     descriptor: Option<OwnedFd>,
     checkpoint: &dyn Fn(&'static str),
-) -> Detached {
+) -> Result<Detached, InUse> {
     let mut known = request.known;
-    let released = match (descriptor, request.release) {
-        (Some(descriptor), release) => {
-            let file = File::from(descriptor);
-            let id = kernel_id(&file);
-            known = id.as_ref().ok().copied().or(known);
-            match id {
-                Ok(id) => release_and_close(dir, file, id, release, checkpoint),
-                Err(error) => Err(error.to_string()),
+    let mut open = descriptor.map(File::from);
+    let released = match (&mut open, request.release) {
+        (Some(file), Some(LabelWant(want))) => match kernel_id(file) {
+            Ok(id) => {
+                known = Some(id);
+                release_and_close(dir, &mut open, (id, &want), request, checkpoint)
             }
+            Err(error) => Err(NotReleased::Failed(error.to_string())),
+        },
+        (Some(file), None) => {
+            known = kernel_id(file).ok().or(known);
+            Ok(None)
         }
         // A drive that is nowhere has no label to write.
         (None, Some(LabelWant(want))) if !request.path.is_empty() => {
@@ -45,29 +70,37 @@ pub(super) fn detach(
         }
         (None, Some(_) | None) => Ok(None),
     };
-    checkpoint("detach-closed");
     let (label, label_not_updated) = match released {
         Ok(label) => (label, None),
-        Err(why) => (None, Some(why)),
+        Err(NotReleased::Failed(why)) => (None, Some(why)),
+        Err(NotReleased::InUse { volumes }) => return Err(InUse { volumes, descriptor: open }),
     };
+    drop(open);
+    checkpoint("detach-closed");
     let proof = prove(Path::new(&request.path), request.kind, &request.evidence, known);
-    Detached { label, label_not_updated, proof }
+    Ok(Detached { label, label_not_updated, proof })
 }
 
+/// Leaves the drive open if volumes are on it, or its label may not be written now.
 fn release_and_close(
     dir: &RuntimeDir,
-    file: File,
-    id: KernelId,
-    want: Option<LabelWant>,
+    open: &mut Option<File>,
+    (id, want): (KernelId, &Want),
+    request: &Detach,
     checkpoint: &dyn Fn(&'static str),
 ) -> Released {
-    let Some(LabelWant(want)) = want else { return Ok(None) };
-    let lock = WriterLock::take(dir, id).map_err(|error| chain(&error))?;
-    let released = release(&file, id, &want, checkpoint);
+    let Some(file) = open.as_ref() else { return Ok(None) };
+    let lock = WriterLock::take(dir, id).map_err(|error| NotReleased::Failed(chain(&error)));
+    // Also while somebody else may write to it. A descriptor of what is gone from the machine is of no use to a volume.
+    if !request.even_with_volumes && is_current(file, id) {
+        refuse_if_in_use(file, id, want)?;
+    }
+    let lock = lock?;
+    let released = release(file, id, want, checkpoint);
     checkpoint("detach-labelled");
     // The last close, as the agent has dropped its own copy. What the kernel still has to write it writes here, under
     // the lock.
-    drop(file);
+    drop(open.take());
     drop(lock);
     released
 }
@@ -81,18 +114,26 @@ fn release_closed(
 ) -> Released {
     let meant = Meant { path: &request.path, kind: request.kind, evidence: &request.evidence };
     // Before it is even read: a drive that hangs under someone's write would keep this child as well.
-    let locked = meant.lock(dir, checkpoint).map_err(|error| error.to_string())?;
-    match label_at(Path::new(&request.path)) {
-        Ok(Found::Valid { header, slot: _ }) if is_held(&header, want) => {}
-        Ok(Found::Valid { header, slot: _ }) => return Ok(Some(header.into())),
+    let locked = meant.lock(dir, checkpoint).map_err(not_released)?;
+    let looked = open_sectors(Path::new(&request.path)).and_then(|drive| read_whole(&drive));
+    match looked.map_err(not_released)? {
+        (Found::Valid { header, slot: _ }, extents) if is_held(&header, want) => {
+            if !request.even_with_volumes {
+                none_used(&extents)?;
+            }
+        }
+        (Found::Valid { header, slot: _ }, _) => return Ok(Some(header.into())),
         // Nothing that could be released, so nothing that could not.
-        Ok(Found::Absent | Found::Damaged | Found::UnknownVersion(_)) => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        (Found::Absent | Found::Damaged | Found::UnknownVersion(_), _) => return Ok(None),
     }
-    let file = meant.open(&locked, checkpoint).map_err(|error| error.to_string())?;
+    let file = meant.open(&locked, checkpoint).map_err(not_released)?;
     let released = release(&file, locked.id, want, checkpoint);
     checkpoint("detach-labelled");
     released
+}
+
+fn not_released(error: impl std::fmt::Display) -> NotReleased {
+    NotReleased::Failed(error.to_string())
 }
 
 /// Whether the label calls the drive in operation on the node that is to release it.
@@ -101,10 +142,36 @@ fn is_held(header: &Header, want: &Want) -> bool {
     header.in_operation && held == (want.cluster, want.drive, want.node)
 }
 
+/// A label that cannot be read keeps nobody from closing the drive.
+fn refuse_if_in_use(file: &File, id: KernelId, want: &Want) -> Result<(), NotReleased> {
+    let read = sectors(file, id).and_then(|drive| read_whole(&drive));
+    match read {
+        Ok((Found::Valid { header, .. }, extents)) if is_held(&header, want) => none_used(&extents),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Refuses if a volume has an extent, and names some of them.
+fn none_used(extents: &[Extent]) -> Result<(), NotReleased> {
+    let used = extents.iter().filter(|extent| extent.usage == Use::Used);
+    let mut volumes: Vec<String> = used.map(|extent| extent.name.to_string()).collect();
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    volumes.sort();
+    volumes.dedup();
+    let more = volumes.len().saturating_sub(MOST_NAMED);
+    volumes.truncate(MOST_NAMED);
+    if more > 0 {
+        volumes.push(format!("{more} more"));
+    }
+    Err(NotReleased::InUse { volumes })
+}
+
 fn release(file: &File, id: KernelId, want: &Want, checkpoint: &dyn Fn(&'static str)) -> Released {
-    let sectors = sectors(file, id).map_err(|error| error.to_string())?;
+    let sectors = sectors(file, id).map_err(not_released)?;
     // A release writes no new label, so whether the drive is empty does not matter.
     let outcome = bring_up_to_date(&sectors, want, || Err(vec![]), checkpoint)
-        .map_err(|error| chain(&error))?;
+        .map_err(|error| NotReleased::Failed(chain(&error)))?;
     Ok(outcome.header().map(LabelSeen::from))
 }

@@ -42,11 +42,6 @@ fn not_a_drive() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "neither a block device nor a plain file")
 }
 
-/// The label of the drive at a path, read and nothing more.
-pub(super) fn label_at(path: &Path) -> io::Result<Found> {
-    label::read(&open_sectors(path)?)
-}
-
 /// The drive at a path, opened for reading.
 pub(crate) fn open_sectors(path: &Path) -> io::Result<FileSectors> {
     let (file, id) = open_to_look(path)?;

@@ -142,7 +142,7 @@ fn open(path: &Path, id: KernelId) -> Result<File, AttachError> {
 
 /// Whether the number still stands for what is open: a drive that was pulled out leaves its number to the next one.
 /// Kernels before 5.15 do not count, and then there is nothing to compare.
-fn is_current(file: &File, id: KernelId) -> bool {
+pub(super) fn is_current(file: &File, id: KernelId) -> bool {
     let KernelId::Block(number) = id else { return true };
     let sysfs = Sysfs::of_machine();
     let Some((name, _)) = sysfs.device(number) else { return false };

@@ -49,8 +49,8 @@ pub enum Request {
     ChangeLabel(ChangeLabel),
     /// The same, and only read it.
     ReadLabel(ReadLabel),
-    /// Mark the label released, close the drive and prove that it is closed. One descriptor may come along; without
-    /// one the drive is opened for the label, if that is not released.
+    /// Mark the label released, close the drive and prove that it is closed, unless its label says that volumes are on
+    /// it. One descriptor may come along; without one the drive is opened for the label, if that is not released.
     Detach(Detach),
     /// Close the descriptors, nothing else.
     Close,
@@ -77,6 +77,8 @@ pub struct Detach {
     pub known: Option<KernelId>,
     /// What the label is to say before the close.
     pub release: Option<LabelWant>,
+    /// Release and close the drive although its label says that volumes are on it.
+    pub even_with_volumes: bool,
 }
 
 /// An order to change a label: all changes together, or none.
@@ -128,6 +130,11 @@ pub enum Response {
     LabelChanged(Result<LabelTold, LabelChangeError>),
     LabelRead(Result<LabelTold, LabelChangeError>),
     Detached(Detached),
+    /// A detach is refused, and nothing was done: these volumes are on the drive. The descriptor that came along comes
+    /// back with this.
+    InUse {
+        volumes: Vec<String>,
+    },
     Closed,
 }
 
@@ -167,6 +174,8 @@ pub enum LookError {
 pub struct Attached {
     pub id: KernelId,
     pub label: LabelSeen,
+    /// What orders to change the label are decided on.
+    pub told: LabelTold,
 }
 
 /// Why a drive was not attached. Nothing is left open, and nothing was written unless it is `Failed`.

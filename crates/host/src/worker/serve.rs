@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use super::attach::{attach, relabel};
 use super::change::{change_label, read_label};
 use super::channel::{self, Incoming, Outgoing};
-use super::detach::detach;
+use super::detach::{InUse, detach};
 use super::look::{identify, look};
 use super::protocol::{Request, Response, ToWorker, chain};
 use crate::runtime_dir::RuntimeDir;
@@ -81,7 +81,10 @@ fn carry_out(
         }
         Request::Detach(request) => {
             let descriptor = given.into_iter().next();
-            (Response::Detached(detach(dir, &request, descriptor, &checkpoint)), None)
+            match detach(dir, &request, descriptor, &checkpoint) {
+                Ok(detached) => (Response::Detached(detached), None),
+                Err(InUse { volumes, descriptor }) => (Response::InUse { volumes }, descriptor),
+            }
         }
         Request::Close => {
             drop(given);

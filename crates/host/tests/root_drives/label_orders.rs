@@ -10,8 +10,9 @@ use hotbay_core::label::change::{Basis, Change, ChangeRefused, LabelTold, MOST_C
 use hotbay_core::label::extents::{Claim, Extent, MOST_EXTENTS, Use};
 use hotbay_core::label::update::Want;
 use hotbay_host::locks::WriterLock;
+use hotbay_host::proof::Proof;
 use hotbay_host::worker::{
-    ChangeLabel, LabelChangeError, LabelWant, ReadLabel, Request, Response, Workers,
+    Attach, ChangeLabel, Detach, LabelChangeError, LabelWant, ReadLabel, Request, Response, Workers,
 };
 use rustix::process::Signal;
 
@@ -26,6 +27,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("an_erase_that_is_killed_goes_on", killed),
     ("orders_that_are_not_for_this_label_write_nothing", refused),
     ("a_full_label_goes_through_a_child", full),
+    ("an_attach_tells_the_label_whole", told),
+    ("a_drive_with_volumes_is_not_closed", in_use),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -162,7 +165,11 @@ fn comes_and_goes() {
             let label = open.change(&workers, open.order(label.basis, erase(1, 99))).await.unwrap();
             assert_eq!(label.extents, [extent(2, 42, 4)]);
             assert!(open.has(backing, 2..42, 0) && open.has(backing, 42..46, 2));
-            detach(&workers, detach_of(&open.drive), Some(open.descriptor)).await;
+            let label = open.change(&workers, open.order(label.basis, free(2))).await.unwrap();
+            assert_eq!(label.extents, [Extent { usage: Use::Dirty, ..extent(2, 42, 4) }]);
+            // What is dirty keeps nobody from taking the drive out.
+            let detached = detach(&workers, detach_of(&open.drive), Some(open.descriptor)).await;
+            assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
         }
     });
 }
@@ -273,5 +280,73 @@ fn full() {
         let more = open.order(label.basis, vec![Change::Place(extent(1, 1050, 1))]);
         let refused = open.change(&workers, more).await.unwrap_err();
         assert!(refused == LabelChangeError::Refused { why: ChangeRefused::Full, now: label });
+    });
+}
+
+fn told() {
+    if skipped("told") {
+        return;
+    }
+    block_on(async {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let device = rig.loop_drive("a.img");
+        let (open, label) = deleted(&workers, &device.path).await;
+        let relabel = Request::Relabel(attach_of(&open.drive));
+        let Response::Attached(Ok(again)) = open.ask(&workers, relabel).await else {
+            panic!("not relabelled");
+        };
+        assert_eq!(again.told, label, "nothing was to be written");
+
+        let Open { drive, descriptor } = open;
+        drop(descriptor);
+        let generation = WANT.generation.next();
+        let want = LabelWant(Want { generation, ..WANT });
+        let (attached, descriptor) =
+            attach(&workers, Attach { want, ..attach_of(&drive) }).await.unwrap();
+        assert_eq!(attached.told.extents, label.extents);
+        assert_eq!(attached.told.basis.sequence, label.basis.sequence + 1);
+        let open = Open { drive, descriptor };
+        let order = open.order(attached.told.basis, erase(1, 40));
+        let order = ChangeLabel { held: want, ..order };
+        assert_eq!(open.change(&workers, order).await.unwrap().extents, [extent(2, 42, 4)]);
+    });
+}
+
+/// Invariant 5: a drive with live volumes is never closed by an order.
+fn in_use() {
+    if skipped("in_use") {
+        return;
+    }
+    block_on(async {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let device = rig.loop_drive("a.img");
+        let (open, label) = deleted(&workers, &device.path).await;
+        let Open { drive, mut descriptor } = open;
+        let lock = WriterLock::take(&rig.runtime_dir, crate::rig::candidate(&device.path).id);
+        // Also while somebody else may write to it.
+        for lock in [Some(lock.unwrap()), None] {
+            let request = Request::Detach(detach_of(&drive));
+            let running = workers.start(request, vec![descriptor]).unwrap();
+            let mut done = tokio::time::timeout(LIMIT, running).await.unwrap().unwrap();
+            let volumes = vec!["pvc-2".to_owned()];
+            assert_eq!(done.response, Response::InUse { volumes }, "the deleted one is not named");
+            descriptor = done.descriptors.remove(0);
+            drop(lock);
+        }
+        let open = Open { drive, descriptor };
+        assert_eq!(open.read(&workers).await, label, "nothing was written");
+
+        // Nor is the label of one released that nobody has open.
+        drop(open.descriptor);
+        let request = Request::Detach(detach_of(&open.drive));
+        let done = workers.start(request, vec![]).unwrap().await.unwrap();
+        assert!(matches!(done.response, Response::InUse { .. }), "{done:?}");
+        assert!(seen(&workers, &device.path).await.label.unwrap().in_operation);
+        let purged = Detach { even_with_volumes: true, ..detach_of(&open.drive) };
+        let detached = detach(&workers, purged, None).await;
+        assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
+        assert!(!detached.label.unwrap().in_operation);
     });
 }

@@ -198,6 +198,7 @@ pub(crate) fn detach_of(drive: &Observed) -> Detach {
         evidence: drive.evidence.clone(),
         known: None,
         release: Some(LabelWant(Want { in_operation: false, ..WANT })),
+        even_with_volumes: false,
     }
 }
 
@@ -234,7 +235,8 @@ pub(crate) async fn detach(
 pub(crate) async fn prove(workers: &Workers, path: &str, kind: DeviceKind) -> Proof {
     let known: Option<KernelId> = None;
     let evidence = seen(workers, path).await.evidence;
-    let request = Detach { path: path.to_owned(), kind, evidence, known, release: None };
+    let path = path.to_owned();
+    let request = Detach { path, kind, evidence, known, release: None, even_with_volumes: false };
     detach(workers, request, None).await.proof
 }
 

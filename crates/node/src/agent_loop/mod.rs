@@ -232,6 +232,10 @@ impl Shell {
                 self.look_at_remade(drive);
                 Event::Attached { drive, result: Ok(label) }
             }
+            StepEnd::StillOpen { drive, descriptor, id, obstacle } => {
+                self.drives.opened(drive, descriptor, id);
+                Event::StillOpen { drive, obstacle }
+            }
             StepEnd::Event(event) => event,
         };
         self.note_not_ours(&event);
