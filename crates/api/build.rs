@@ -2,8 +2,8 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files =
-        protox::compile(["access.proto", "agent.proto", "cms.proto", "join.proto"], ["proto"])?;
+    let protos = ["access.proto", "agent.proto", "cms.proto", "csi.proto", "join.proto"];
+    let files = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure()
         .codec_path("crate::codec::SmallCodec")
         // In one order, so that the same message has the same bytes.

@@ -1,6 +1,6 @@
 //! The contracts of Hotbay: what crosses a wire and what people see. No behaviour.
 //!
-//! - [`access`], [`agent`], [`cms`] and [`join`]: the gRPC messages, made from `proto/`.
+//! - [`access`], [`agent`], [`cms`], [`csi`] and [`join`]: the gRPC messages, made from `proto/`.
 //! - [`codec`]: how they are put on the wire.
 //! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
 //! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
@@ -33,6 +33,12 @@ pub mod agent {
 #[expect(clippy::too_many_lines, reason = "generated code")]
 pub mod cms {
     tonic::include_proto!("hotbay.cms.v1");
+}
+
+/// The Container Storage Interface.
+#[expect(clippy::too_many_lines, reason = "generated code")]
+pub mod csi {
+    tonic::include_proto!("csi.v1");
 }
 
 /// Joining from another machine.

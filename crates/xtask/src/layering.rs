@@ -30,13 +30,18 @@ const LAYERS: &[Layer] = &[
     Layer { package: "hotbay-api", may_use: &["hotbay-core"], never: &[] },
     Layer { package: "hotbay-dataplane", may_use: &["hotbay-core"], never: &[] },
     Layer {
+        package: "hotbay-csi",
+        may_use: &["hotbay-api", "hotbay-core"],
+        never: &["k8s-openapi", "kube"],
+    },
+    Layer {
         package: "hotbay-node",
-        may_use: &["hotbay-api", "hotbay-core", "hotbay-host"],
+        may_use: &["hotbay-api", "hotbay-core", "hotbay-csi", "hotbay-host"],
         never: &["k8s-openapi", "kube"],
     },
     Layer {
         package: "hotbay-control",
-        may_use: &["hotbay-api", "hotbay-core", "hotbay-host", "hotbay-registry"],
+        may_use: &["hotbay-api", "hotbay-core", "hotbay-csi", "hotbay-host", "hotbay-registry"],
         never: &["k8s-openapi", "kube"],
     },
     Layer {
@@ -50,6 +55,7 @@ const LAYERS: &[Layer] = &[
             "hotbay-api",
             "hotbay-control",
             "hotbay-core",
+            "hotbay-csi",
             "hotbay-dataplane",
             "hotbay-guest",
             "hotbay-host",
