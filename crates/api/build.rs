@@ -2,7 +2,8 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let protos = ["access.proto", "agent.proto", "cms.proto", "csi.proto", "join.proto"];
+    let protos =
+        ["access.proto", "agent.proto", "cms.proto", "csi.proto", "join.proto", "volumes.proto"];
     let files = protox::compile(protos, ["proto"])?;
     tonic_prost_build::configure()
         .codec_path("crate::codec::SmallCodec")

@@ -3,10 +3,14 @@
 //! The JSON of these types is an interface: fields are added, never renamed. Sizes are bytes, times are Unix
 //! milliseconds.
 
+mod volume;
+
 use std::collections::BTreeMap;
 
 use hotbay_core::device::{Denied, Details};
 use serde::{Deserialize, Serialize};
+
+pub use volume::{Volume, VolumeAttachment, VolumeSpec, VolumeStatus};
 
 /// Group and version of all kinds.
 pub const API_VERSION: &str = "hotbay.dev/v1alpha1";

@@ -1,6 +1,6 @@
 //! The contracts of Hotbay: what crosses a wire and what people see. No behaviour.
 //!
-//! - [`access`], [`agent`], [`cms`], [`csi`] and [`join`]: the gRPC messages, made from `proto/`.
+//! - [`access`], [`agent`], [`cms`], [`csi`], [`join`] and [`volumes`]: the gRPC messages, made from `proto/`.
 //! - [`codec`]: how they are put on the wire.
 //! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
 //! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
@@ -45,4 +45,10 @@ pub mod csi {
 #[expect(clippy::too_many_lines, reason = "generated code")]
 pub mod join {
     tonic::include_proto!("hotbay.join.v1");
+}
+
+/// Volumes, for those who do not speak CSI.
+#[expect(clippy::too_many_lines, reason = "generated code")]
+pub mod volumes {
+    tonic::include_proto!("hotbay.volumes.v1");
 }

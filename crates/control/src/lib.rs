@@ -3,6 +3,7 @@
 //! - [`sessions`]: the agents' side, one two-way stream each.
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
+//! - [`volumes`]: volumes are made, used and deleted, for CSI and for ourselves.
 //! - [`view`], [`listing`] and [`objects`]: the state as the kinds of `hotbay-api`, and what happened.
 //! - [`http`]: the same for curl and any automation, and what monitoring asks.
 //! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in. [`caller`]: what they may.
@@ -29,6 +30,7 @@ mod reception;
 mod repair;
 mod sessions;
 mod view;
+mod volumes;
 
 use std::time::Duration;
 
@@ -40,6 +42,7 @@ use hotbay_api::cms::repair_server::RepairServer;
 use hotbay_api::cms::view_server::ViewServer;
 use hotbay_api::join::joining_server::JoiningServer;
 use hotbay_api::join::tokens_server::TokensServer;
+use hotbay_api::volumes::volumes_server::VolumesServer;
 use hotbay_registry::Registry;
 use tokio::net::UnixListener;
 use tonic::service::Routes;
@@ -51,6 +54,7 @@ pub use doors::{DoorError, DoorOptions, Doors};
 #[doc(hidden)]
 pub use http::fuzzing;
 pub use objects::device;
+pub use volumes::Platform;
 
 /// A connection that does not answer for so long is given up, so that a cut cable is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -108,7 +112,9 @@ fn client_calls(registry: &Registry, doors: &Doors, fresh: fn() -> u128) -> Rout
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let office = doors.agents.as_ref().map(|door| door.office.clone());
     let desk = doors.clients.as_ref().map(|door| door.desk.clone());
+    let volumes = volumes::Volumes { registry: registry.clone(), fresh };
     Routes::new(cms)
+        .add_service(VolumesServer::new(volumes::VolumeCalls { volumes }))
         .add_service(repair)
         .add_service(view)
         .add_service(TokensServer::new(door::join::TokenMaker {

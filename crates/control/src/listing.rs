@@ -19,6 +19,8 @@ pub(crate) enum Wanted {
     Drive(String),
     Nodes,
     Node(String),
+    Volumes,
+    Volume(String),
 }
 
 /// Which part of a list.
@@ -96,6 +98,25 @@ fn listed(cluster: &Cluster, wanted: Wanted, page: &Page) -> Result<Listed, Stat
             let known = cluster.nodes().find(|known| known.record.name.as_str() == name);
             let known = known.ok_or_else(|| Status::not_found(format!("no host {name:?}")))?;
             one(json(&objects::node(cluster, known)))
+        }
+        Wanted::Volumes => {
+            let known = cluster.volumes_after(None).map(|known| objects::volume(cluster, known));
+            let orphans = cluster.orphans();
+            let orphans = orphans.map(|(drive, extent)| objects::orphan(cluster, drive, extent));
+            let placed = known.chain(orphans).map(|volume| {
+                (vec![volume.metadata.name.clone(), volume.metadata.uid.clone()], volume)
+            });
+            paged(placed.collect(), page)
+        }
+        Wanted::Volume(name) => {
+            let missing = || Status::not_found(format!("no volume {name:?}"));
+            let id = crate::volumes::find(cluster, &name).ok_or_else(missing)?;
+            if let Some(known) = cluster.volume(id) {
+                return one(json(&objects::volume(cluster, known)));
+            }
+            let mut orphans = cluster.orphans().filter(|(_, extent)| extent.volume == id);
+            let (drive, extent) = orphans.next().ok_or_else(missing)?;
+            one(json(&objects::orphan(cluster, drive, extent)))
         }
     }
 }

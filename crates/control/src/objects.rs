@@ -2,12 +2,14 @@
 
 use hotbay_api::kinds::{
     API_VERSION, AutoAddVerdict, Condition, DeniedReason, Drive, DriveGoal, DriveSpec, DriveStatus,
-    Metadata, StorageNode, StorageNodeSpec, StorageNodeStatus,
+    Metadata, StorageNode, StorageNodeSpec, StorageNodeStatus, Volume, VolumeAttachment,
+    VolumeSpec, VolumeStatus,
 };
 use hotbay_core::cluster::{self, Cluster, Newcomer, State};
 use hotbay_core::cms::Reason;
 use hotbay_core::device::{Denied, Observed};
 use hotbay_core::ids::{DriveId, NodeId};
+use hotbay_core::label::extents::Extent;
 use hotbay_core::message::RecordHealth;
 use hotbay_core::words::bytes;
 
@@ -90,7 +92,11 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             since_ms: record.since_ms,
             present: known.present,
             waiting_for: cluster.waiting_for(record.id).map(|reason| reason.to_string()),
-            volumes: record.volumes.iter().map(ToString::to_string).collect(),
+            volumes: cluster
+                .volumes_on(record.id)
+                .into_iter()
+                .map(|volume| cluster.volume_name(volume))
+                .collect(),
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
             conditions: drive_conditions(cluster, record.id),
@@ -98,6 +104,66 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             denied: cluster.denied(record.id).map(reason).collect(),
             auto_add: cluster.rules_on(record.id).into_iter().map(verdict).collect(),
             ..of_device(observed)
+        },
+    }
+}
+
+/// A volume that is known.
+pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
+    let record = &known.record;
+    let drive = known.drive.and_then(|id| cluster.drive(id)).map(|drive| &drive.record);
+    let attachments = known.attachments.values().map(|attachment| VolumeAttachment {
+        node: node_name(cluster, attachment.record.node),
+        state: attachment.record.state.to_string(),
+        epoch: attachment.record.epoch.get(),
+        read_only: attachment.record.read_only,
+        waiting_for: attachment.waits.clone(),
+    });
+    Volume {
+        api_version: API_VERSION.to_owned(),
+        kind: "Volume".to_owned(),
+        metadata: Metadata { name: record.name.to_string(), uid: record.id.to_string() },
+        annotations: record.annotations.clone(),
+        spec: VolumeSpec {
+            parameters: record.parameters.clone(),
+            claim: record.claim.as_ref().map(ToString::to_string),
+        },
+        status: VolumeStatus {
+            state: record.state.to_string(),
+            since_ms: record.since_ms,
+            size_bytes: record.size_bytes,
+            drive: drive.map(|drive| drive.name.clone()),
+            node: drive.map(|drive| node_name(cluster, drive.node)),
+            epoch: record.epoch.get(),
+            attachments: attachments.collect(),
+            conditions: Vec::new(),
+            asked_by: record.asked_by.clone(),
+        },
+    }
+}
+
+/// A volume that only the label of a drive knows.
+pub(crate) fn orphan(cluster: &Cluster, drive: DriveId, extent: &Extent) -> Volume {
+    let on = cluster.drive(drive).map(|drive| &drive.record);
+    Volume {
+        api_version: API_VERSION.to_owned(),
+        kind: "Volume".to_owned(),
+        metadata: Metadata { name: extent.name.to_string(), uid: extent.volume.to_string() },
+        annotations: Default::default(),
+        spec: VolumeSpec {
+            parameters: Default::default(),
+            claim: extent.claim.as_ref().map(ToString::to_string),
+        },
+        status: VolumeStatus {
+            state: "Orphan".to_owned(),
+            since_ms: 0,
+            size_bytes: extent.length_bytes,
+            drive: on.map(|drive| drive.name.clone()),
+            node: on.map(|drive| node_name(cluster, drive.node)),
+            epoch: 0,
+            attachments: Vec::new(),
+            conditions: Vec::new(),
+            asked_by: String::new(),
         },
     }
 }

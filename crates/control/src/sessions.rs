@@ -11,6 +11,7 @@ use hotbay_api::convert::{FromAgent, FromRegistry, from_agent, to_agent};
 use hotbay_core::cluster::{FreshIds, Refused, RegistrationRefused};
 use hotbay_core::ids::{DriveId, NodeId, NodeName, SessionNumber};
 use hotbay_core::message::Registration;
+use hotbay_core::volume::orders::VolumeOrder;
 use hotbay_registry::{CallError, Registry, ToAgent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -180,6 +181,11 @@ impl Session {
                 self.registry.report(self.number, number, devices, conditions, fresh).await
             }
             FromAgent::Answer(answer) => self.registry.answer(self.number, answer).await,
+            FromAgent::LabelTold { drive, told } => {
+                self.registry.label_told(self.number, drive, told).await
+            }
+            FromAgent::LabelAnswer(answer) => self.registry.label_answer(self.number, answer).await,
+            FromAgent::UseAnswer(answer) => self.registry.use_answer(self.number, answer).await,
         }
     }
 
@@ -199,6 +205,10 @@ fn said(message: ToAgent) -> FromRegistry {
     match message {
         ToAgent::Registered(registered) => FromRegistry::Registered(*registered),
         ToAgent::Order(order) => FromRegistry::Order(*order),
+        ToAgent::Volume(order) => match *order {
+            VolumeOrder::Label(order) => FromRegistry::LabelOrder(order),
+            VolumeOrder::Use(order) => FromRegistry::UseOrder(order),
+        },
         ToAgent::ReportTaken { number } => FromRegistry::ReportTaken { number },
     }
 }

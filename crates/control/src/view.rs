@@ -163,6 +163,7 @@ fn event_on_wire(event: Recorded) -> wire::Event {
     let about = match notice.about {
         About::Drive(id) => id.to_string(),
         About::Node(id) => id.to_string(),
+        About::Volume(id) => id.to_string(),
         About::Registry => String::new(),
     };
     wire::Event {
@@ -192,8 +193,10 @@ fn wanted(request: wire::ListRequest) -> Result<(Wanted, Page), Status> {
         ("Drive", false) => Ok(Wanted::Drive(name)),
         ("StorageNode", true) => Ok(Wanted::Nodes),
         ("StorageNode", false) => Ok(Wanted::Node(name)),
+        ("Volume", true) => Ok(Wanted::Volumes),
+        ("Volume", false) => Ok(Wanted::Volume(name)),
         _ => Err(Status::invalid_argument(format!(
-            "no kind {kind:?}; there are Drive and StorageNode"
+            "no kind {kind:?}; there are Drive, StorageNode and Volume"
         ))),
     };
     wanted.map(|wanted| (wanted, page))

@@ -84,6 +84,8 @@ ids! {
     DriveId
     /// One volume.
     VolumeId
+    /// One volume on one node.
+    AttachmentId
     /// One start of an agent: new with every start, so that an order meant for an earlier start is known by it.
     Incarnation
     /// The random half of a [`crate::order::Term`].

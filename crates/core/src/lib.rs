@@ -20,5 +20,6 @@ pub mod node_labels;
 pub mod order;
 pub mod pace;
 pub mod rules;
+pub mod volume;
 pub mod wipe;
 pub mod words;

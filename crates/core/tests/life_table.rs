@@ -1,11 +1,11 @@
 //! The table of answers to Add and Remove, row by row: every request in every state, with everything that the agent may
 //! have said of the drive.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hotbay_core::cluster::{
-    Cluster, Contact, Difference, DriveRecord, Event, FreshIds, NodeRecord, Records, Refused,
-    RegistrationRefused, RegistryRecord, Reply, State,
+    Allocation, Cluster, Contact, Difference, DriveRecord, Event, FreshIds, NodeRecord, Records,
+    Refused, RegistrationRefused, RegistryRecord, Reply, State,
 };
 use hotbay_core::cms::{Action, Code, Target};
 use hotbay_core::device::{Denied, DeviceKind, Media, Observed};
@@ -262,7 +262,7 @@ fn observed(denied: bool) -> Observed {
 fn cluster(case: Case) -> Cluster {
     let name = "n".parse().expect("a plain name");
     let machine = MachineId::from_bits(5);
-    let volumes = BTreeSet::from([VolumeId::from_bits(6)]);
+    let volumes = BTreeMap::from([(VolumeId::from_bits(6), Allocation::default())]);
     let record = DriveRecord {
         id: DRIVE,
         name: "d".into(),
@@ -275,7 +275,7 @@ fn cluster(case: Case) -> Cluster {
         take_over: false,
         wipe: None,
         added_bytes: 0,
-        volumes: if case.volumes { volumes } else { BTreeSet::new() },
+        volumes: if case.volumes { volumes } else { BTreeMap::new() },
         since_ms: 0,
         asked_by: String::new(),
     };
@@ -294,6 +294,7 @@ fn cluster(case: Case) -> Cluster {
             labels: Default::default(),
         }],
         drives: vec![record],
+        ..Records::default()
     };
     let term = TermId::from_bits(7);
     let (mut cluster, _) = Cluster::lead(Rules::default(), records, CLUSTER, term);

@@ -73,6 +73,7 @@ fn record(goal: Goal) -> RecordFound {
         identity: Some(IDENTITY),
         term: Some(TERM),
         drives: BTreeMap::from([(DRIVE, memory)]),
+        ..AgentRecord::default()
     })
 }
 

@@ -114,7 +114,14 @@ impl Shell {
                     }
                 }
                 Effect::RetryLater(drive) => drop(self.pausing.insert(drive)),
-                Effect::RefuseSession(_) | Effect::Alarm { .. } => {}
+                Effect::RefuseSession(_)
+                | Effect::Alarm { .. }
+                // No order about volumes is given here.
+                | Effect::ChangeLabel { .. }
+                | Effect::TellLabel(_)
+                | Effect::SendLabel(_)
+                | Effect::SendUse(_)
+                | Effect::EndUse { .. } => {}
             }
         }
     }

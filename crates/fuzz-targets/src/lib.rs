@@ -17,6 +17,7 @@ mod machine;
 mod stored;
 mod typed;
 mod wire;
+mod wire_volumes;
 
 use std::fmt;
 

@@ -4,10 +4,12 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use hotbay_core::agent::{AgentRecord, DriveMemory, Identity};
+use hotbay_core::agent::{AgentRecord, DriveMemory, Identity, UseMemory};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{ClusterId, DriveId, NodeId, TermId};
+use hotbay_core::ids::{ClusterId, DriveId, NodeId, TermId, VolumeId};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use hotbay_core::volume::Epoch;
+use hotbay_core::volume::orders::Grant;
 use hotbay_core::wipe::{Content, Wipe};
 use hotbay_node::fuzzing as node;
 use hotbay_registry::fuzzing as registry;
@@ -48,10 +50,18 @@ pub(crate) fn agent_record_seeds() -> Vec<Vec<u8>> {
         wipe: Some(Wipe { generation: stamp.generation, contents: vec![Content::Nameless] }),
         wiped: Some(Generation::from_number(3)),
     };
+    let grant = Grant {
+        epoch: Epoch::from_number(7),
+        granted: true,
+        read_only: false,
+        ignore_if_inaccessible: true,
+    };
+    let granted = UseMemory { drive: DriveId::from_bits(5), grant };
     let record = AgentRecord {
         identity: Some(Identity { cluster: ClusterId::from_bits(1), node: NodeId::from_bits(2) }),
         term: Some(term),
         drives: [(DriveId::from_bits(5), memory)].into(),
+        volumes: [(VolumeId::from_bits(6), granted)].into(),
     };
     [AgentRecord::default(), record]
         .iter()
@@ -66,7 +76,7 @@ pub(crate) fn agent_record_seeds() -> Vec<Vec<u8>> {
 /// One record of the registry's store.
 pub(crate) fn registry_record(data: &[u8]) {
     let mut bytes = Bytes::new(data);
-    let kind = Kind::ALL[usize::from(bytes.pick(4))];
+    let kind = Kind::ALL[usize::from(bytes.pick(5))];
     let key = Key { kind, id: 5 };
     let value = bytes.rest();
     match registry::written_again(key, value) {
@@ -80,12 +90,21 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let drive = format!(
         r#"{{"id":"{id}","name":"d-1","node":"{id}","observed":{{"evidence":{{"serial":"S"}},"path":"/dev/a",
         "kind":"Block","media":"NVMe","sizeBytes":1,"blockBytes":512,"denied":[{{"reason":"ReadOnly"}}]}},
-        "generation":1,"state":"Attached","removal_wanted":false,"removed_alone":false,"volumes":["{id}"],
+        "generation":1,"state":"Attached","removal_wanted":false,"removed_alone":false,
+        "volumes":[{{"volume":"{id}","at":{{"parts":[{{"start_bytes":2097152,"length_bytes":1048576}}]}}}}],
         "since_ms":0,"asked_by":"me"}}"#
     );
     let node = format!(r#"{{"id":"{id}","name":"node-a","machine":"{id}"}}"#);
     let own = format!(r#"{{"cluster":"{id}","terms":[{{"number":1,"id":"{id}"}}]}}"#);
-    [(0, own), (1, node), (2, drive), (3, "{}".to_owned())]
+    let volume = format!(
+        r#"{{"id":"{id}","name":"db","size_bytes":1048576,"state":"Created","epoch":2,"class":{{"sharing":"Shared",
+        "spread":"Required","spreadKey":"db","erase":"Zeroes","maxShares":1}},
+        "parameters":{{"spread":"required"}},"since_ms":0,"asked_by":"me"}}"#
+    );
+    let attachment = format!(
+        r#"{{"id":"{id}","volume":"{id}","node":"{id}","epoch":2,"state":"Attached","since_ms":0}}"#
+    );
+    [(0, own), (1, node), (2, drive), (3, volume), (4, attachment)]
         .map(|(kind, json)| [&[kind][..], json.as_bytes()].concat())
         .into()
 }

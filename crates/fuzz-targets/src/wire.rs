@@ -19,7 +19,7 @@ use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use hotbay_core::wipe::{Content, Wipe};
 use prost::Message;
 
-use crate::assert_plain;
+use crate::{assert_plain, wire_volumes};
 
 /// What an agent says to the registry.
 pub(crate) fn agent_message(data: &[u8]) {
@@ -148,8 +148,10 @@ pub(crate) fn agent_message_seeds() -> Vec<Vec<u8>> {
         answer(Goal::Attach, AnswerResult::Done),
         answer(Goal::Detach, AnswerResult::Waiting(blocked)),
     ]
+    .into_iter()
+    .chain(wire_volumes::from_agents())
     .map(|message| to_registry(&message).encode_to_vec())
-    .into()
+    .collect()
 }
 
 pub(crate) fn registry_seeds() -> Vec<Vec<u8>> {
@@ -180,8 +182,10 @@ pub(crate) fn registry_seeds() -> Vec<Vec<u8>> {
         FromRegistry::Order(wiping),
         FromRegistry::ReportTaken { number: 8 },
     ]
+    .into_iter()
+    .chain(wire_volumes::from_registries())
     .map(|message| to_agent(&message).encode_to_vec())
-    .into()
+    .collect()
 }
 
 pub(crate) fn action_seeds() -> Vec<Vec<u8>> {

@@ -8,14 +8,16 @@ use hotbay_core::agent::{AttachWork, Event, Identity};
 use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::DriveId;
+use hotbay_core::label::change::LabelTold;
 use hotbay_core::label::update::Want;
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
+use hotbay_core::volume::orders::{LabelOrder, LabelResult};
 use hotbay_host::KernelId;
 use hotbay_host::proof::Proof;
 use hotbay_host::worker::{
-    Attach, AttachError, Attached, Detach, Detached, Done, LabelWant, NotStarted, Request,
-    Response, Running, WorkerError, Workers,
+    Attach, AttachError, Attached, ChangeLabel, Detach, Detached, Done, LabelChangeError,
+    LabelWant, NotStarted, Request, Response, Running, WorkerError, Workers,
 };
 use tokio::sync::mpsc;
 
@@ -23,6 +25,8 @@ use tokio::sync::mpsc;
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// The pause before a child is asked for again when none can be had.
 const NO_CHILD_PAUSE: Duration = Duration::from_millis(500);
+/// How fast the places of deleted volumes are zeroed: volumes on the same drive want some of it, too.
+const ERASE_BYTES_PER_SECOND: u64 = 1 << 30;
 
 /// What a step came to.
 #[derive(Debug)]
@@ -33,6 +37,19 @@ pub(crate) enum StepEnd {
         descriptor: OwnedFd,
         id: KernelId,
         label: LabelSeen,
+        told: LabelTold,
+    },
+    /// The label of an open drive says this now.
+    Relabelled {
+        drive: DriveId,
+        label: LabelSeen,
+        told: LabelTold,
+    },
+    /// A change of a label ended; without `told`, what it says is as it was, or not known.
+    LabelChanged {
+        drive: DriveId,
+        told: Option<LabelTold>,
+        result: LabelResult,
     },
     /// A detach was refused: the descriptor goes back into the table.
     StillOpen {
@@ -57,6 +74,8 @@ pub(crate) struct Where {
 pub(crate) struct Drives {
     workers: Workers,
     open: BTreeMap<DriveId, Open>,
+    /// What is on the labels of the open drives.
+    labels: BTreeMap<DriveId, LabelTold>,
     ends: mpsc::Sender<StepEnd>,
 }
 
@@ -68,13 +87,64 @@ struct Open {
 
 impl Drives {
     pub(crate) fn new(workers: Workers, ends: mpsc::Sender<StepEnd>) -> Self {
-        Self { workers, open: BTreeMap::new(), ends }
+        Self { workers, open: BTreeMap::new(), labels: BTreeMap::new(), ends }
     }
 
     /// Takes over a descriptor that a child opened.
     pub(crate) fn opened(&mut self, drive: DriveId, descriptor: OwnedFd, id: KernelId) {
         let replaced = self.open.insert(drive, Open { descriptor, id });
         assert!(replaced.is_none(), "a drive is opened once");
+    }
+
+    /// Takes note of what is on a label.
+    pub(crate) fn labelled(&mut self, drive: DriveId, told: LabelTold) {
+        self.labels.insert(drive, told);
+    }
+
+    /// What is on the label of an open drive.
+    pub(crate) fn label(&self, drive: DriveId) -> Option<&LabelTold> {
+        self.labels.get(&drive).filter(|_| self.open.contains_key(&drive))
+    }
+
+    /// Changes the label of an open drive.
+    pub(crate) fn change_label(
+        &self,
+        order: LabelOrder,
+        at: Where,
+        identity: Identity,
+        generation: Generation,
+    ) {
+        let LabelOrder { drive, basis, changes, .. } = order;
+        let open = self.open.get(&drive).expect("only an open drive gets another label");
+        let copy = match open.descriptor.try_clone() {
+            Ok(copy) => copy,
+            Err(error) => {
+                let error = format!("its descriptor cannot be copied: {error}");
+                let result = LabelResult::Failed { error };
+                self.end(StepEnd::LabelChanged { drive, told: None, result });
+                return;
+            }
+        };
+        let Where { path, kind, evidence } = at;
+        let held = LabelWant(Want {
+            cluster: identity.cluster,
+            drive,
+            node: identity.node,
+            generation,
+            in_operation: true,
+            take_over: false,
+        });
+        let erase_bytes_per_second = Some(ERASE_BYTES_PER_SECOND);
+        let request = Request::ChangeLabel(ChangeLabel {
+            path,
+            kind,
+            evidence,
+            held,
+            basis,
+            changes,
+            erase_bytes_per_second,
+        });
+        self.spawn(drive, request, vec![copy], move |outcome| label_changed(drive, outcome));
     }
 
     /// The open drives that are gone from the machine.
@@ -94,9 +164,9 @@ impl Drives {
             Ok(Done { response: Response::Attached(Ok(attached)), mut descriptors })
                 if descriptors.len() == 1 =>
             {
-                let Attached { id, label, told: _ } = attached;
+                let Attached { id, label, told } = attached;
                 let descriptor = descriptors.remove(0);
-                StepEnd::Opened { drive, descriptor, id, label }
+                StepEnd::Opened { drive, descriptor, id, label, told }
             }
             other => attach_failed(drive, other),
         });
@@ -118,7 +188,8 @@ impl Drives {
         };
         self.spawn(drive, request, vec![copy], move |outcome| match outcome {
             Ok(Done { response: Response::Attached(Ok(attached)), .. }) => {
-                StepEnd::Event(Event::Attached { drive, result: Ok(attached.label) })
+                let Attached { label, told, .. } = attached;
+                StepEnd::Relabelled { drive, label, told }
             }
             other => attach_failed(drive, other),
         });
@@ -279,6 +350,27 @@ fn attach_failed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd 
         Err(error) => Obstacle::AttachFailed { error: error.to_string() },
     };
     StepEnd::Event(Event::Attached { drive, result: Err(obstacle) })
+}
+
+fn label_changed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
+    let (told, result) = match outcome {
+        Ok(Done { response: Response::LabelChanged(Ok(told)), .. }) => {
+            let now = told.basis;
+            (Some(told), LabelResult::Done { now })
+        }
+        Ok(Done { response: Response::LabelChanged(Err(error)), .. }) => match error {
+            LabelChangeError::Refused { why, now } => {
+                let result = LabelResult::Refused { why: why.to_string(), told: now.clone() };
+                (Some(now), result)
+            }
+            error => (None, LabelResult::Failed { error: error.to_string() }),
+        },
+        Ok(Done { response, .. }) => {
+            (None, LabelResult::Failed { error: format!("the child answered {response:?}") })
+        }
+        Err(error) => (None, LabelResult::Failed { error: error.to_string() }),
+    };
+    StepEnd::LabelChanged { drive, told, result }
 }
 
 fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {

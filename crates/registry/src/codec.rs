@@ -23,6 +23,10 @@ pub(crate) fn encode(change: &Change) -> Write {
         Change::Registry(record) => put(Kind::Registry, 0, record),
         Change::Node(record) => put(Kind::Node, record.id.to_bits(), record),
         Change::Drive(record) => put(Kind::Drive, record.id.to_bits(), record),
+        Change::Volume(record) => put(Kind::Volume, record.id.to_bits(), record),
+        Change::VolumeGone(id) => delete(Kind::Volume, id.to_bits()),
+        Change::Attachment(record) => put(Kind::Attachment, record.id.to_bits(), record),
+        Change::AttachmentGone(id) => delete(Kind::Attachment, id.to_bits()),
     }
 }
 
@@ -34,11 +38,8 @@ pub(crate) fn decode(stored: Vec<(Key, Vec<u8>)>) -> Result<Records, Unreadable>
             Kind::Registry => records.registry = Some(read(key, &value)?),
             Kind::Node => records.nodes.push(read(key, &value)?),
             Kind::Drive => records.drives.push(read(key, &value)?),
-            // Volumes have no records of their own yet; one that is there was written by a later release.
-            Kind::Volume => {
-                let source = serde::de::Error::custom("volumes are not known to this release");
-                return Err(Unreadable { key, source });
-            }
+            Kind::Volume => records.volumes.push(read(key, &value)?),
+            Kind::Attachment => records.attachments.push(read(key, &value)?),
         }
     }
     Ok(records)
@@ -48,6 +49,10 @@ pub(crate) fn decode(stored: Vec<(Key, Vec<u8>)>) -> Result<Records, Unreadable>
 pub fn judge(key: &Key, value: &[u8]) -> Result<(), String> {
     let one = vec![(*key, value.to_vec())];
     decode(one).map(drop).map_err(|unreadable| plain(&unreadable.source.to_string()))
+}
+
+fn delete(kind: Kind, id: u128) -> Write {
+    Write::Delete { key: Key { kind, id } }
 }
 
 fn put(kind: Kind, id: u128, record: &impl Serialize) -> Write {

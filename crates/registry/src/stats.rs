@@ -142,7 +142,7 @@ impl Stats {
                 Goal::Attach => add(&self.attach_orders, 1),
                 Goal::Detach => add(&self.detach_orders, 1),
             },
-            ToAgent::ReportTaken { .. } => {}
+            ToAgent::Volume(_) | ToAgent::ReportTaken { .. } => {}
         }
     }
 

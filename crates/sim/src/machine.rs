@@ -310,6 +310,11 @@ impl World {
                 self.begin(machine, drive, Work::Prove { generation, identity, evidence });
             }
             Effect::Send(answer) => self.send_answer(machine, answer),
+            Effect::ChangeLabel { .. }
+            | Effect::TellLabel(_)
+            | Effect::SendLabel(_)
+            | Effect::SendUse(_)
+            | Effect::EndUse { .. } => {}
             Effect::RetryLater(drive) => self.retry_later(machine, drive),
             Effect::RefuseSession(refused) => {
                 note!(self, "{name}: does not obey: {refused}");

@@ -323,6 +323,7 @@ impl World {
                 | Refused::CertificateRevoked { .. }
                 | Refused::StaleAnswer
                 | Refused::NoSuchDrive
+                | Refused::Volume(_)
                 | Refused::TakesNoVolumes { .. },
                 Caller::Agent(_) | Caller::Nobody,
             ) => {}
@@ -342,7 +343,7 @@ impl World {
     }
 
     fn carry_out(&mut self, site: usize, effects: Effects, caller: Caller, told: Vec<Told>) {
-        let Effects { writes, orders, reply, notices, sessions_end } = effects;
+        let Effects { writes, orders, volume_orders: _, reply, notices, sessions_end } = effects;
         self.terms_known(site, &writes);
         if sessions_end {
             self.end_sessions(site);
@@ -468,8 +469,14 @@ fn asks(event: &Happens) -> bool {
         | Happens::Act { .. }
         | Happens::Adopt { .. }
         | Happens::Certify { .. }
+        | Happens::Volume { .. }
         | Happens::Place { .. }
         | Happens::Free { .. } => true,
-        Happens::Devices { .. } | Happens::Answer { .. } | Happens::SessionClosed(_) => false,
+        Happens::Devices { .. }
+        | Happens::Answer { .. }
+        | Happens::LabelTold { .. }
+        | Happens::LabelAnswer { .. }
+        | Happens::UseAnswer { .. }
+        | Happens::SessionClosed(_) => false,
     }
 }

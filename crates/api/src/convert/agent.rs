@@ -2,12 +2,14 @@
 
 use hotbay_core::device::Observed;
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{Incarnation, SessionNumber};
+use hotbay_core::ids::{DriveId, Incarnation, SessionNumber};
+use hotbay_core::label::change::LabelTold;
 use hotbay_core::message::{
     Answer, AnswerResult, DriveReport, NodeCondition, Order, Registered, Registration,
 };
 use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
+use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, UseAnswer, UseOrder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -22,6 +24,9 @@ pub enum FromAgent {
     Heartbeat,
     Report { number: u64, devices: Vec<Observed>, conditions: Vec<NodeCondition> },
     Answer(Answer),
+    LabelTold { drive: DriveId, told: LabelTold },
+    LabelAnswer(LabelAnswer),
+    UseAnswer(UseAnswer),
 }
 
 /// What a registry says.
@@ -30,6 +35,8 @@ pub enum FromRegistry {
     Registered(Registered),
     RegistrationRefused { reason: String, message: String },
     Order(Order),
+    LabelOrder(LabelOrder),
+    UseOrder(UseOrder),
     ReportTaken { number: u64 },
 }
 
@@ -55,6 +62,16 @@ pub fn to_registry(message: &FromAgent) -> wire::AgentMessage {
                 }
             }
         }
+        FromAgent::LabelTold { drive, told } => Kind::LabelTold(wire::LabelTold {
+            device_id: drive.to_string(),
+            label_json: json(told),
+        }),
+        FromAgent::LabelAnswer(answer) => {
+            Kind::ChangeLabelResponse(wire::ChangeLabelResponse { answer_json: json(answer) })
+        }
+        FromAgent::UseAnswer(answer) => {
+            Kind::UseVolumeResponse(wire::UseVolumeResponse { answer_json: json(answer) })
+        }
     };
     wire::AgentMessage { protocol: PROTOCOL, kind: Some(kind) }
 }
@@ -76,6 +93,16 @@ pub fn from_agent(message: wire::AgentMessage) -> Result<FromAgent, Malformed> {
         }
         Kind::DetachDeviceResponse(response) => {
             FromAgent::Answer(answer(required("answer", response.answer)?, Goal::Detach)?)
+        }
+        Kind::LabelTold(wire::LabelTold { device_id, label_json }) => FromAgent::LabelTold {
+            drive: parsed("device_id", &device_id)?,
+            told: from_json("label_json", &label_json)?,
+        },
+        Kind::ChangeLabelResponse(wire::ChangeLabelResponse { answer_json }) => {
+            FromAgent::LabelAnswer(from_json("answer_json", &answer_json)?)
+        }
+        Kind::UseVolumeResponse(wire::UseVolumeResponse { answer_json }) => {
+            FromAgent::UseAnswer(from_json("answer_json", &answer_json)?)
         }
     })
 }
@@ -102,6 +129,12 @@ pub fn to_agent(message: &FromRegistry) -> wire::RegistryMessage {
             Goal::Attach => Kind::AttachDeviceRequest(attach(order)),
             Goal::Detach => Kind::DetachDeviceRequest(detach(order)),
         },
+        FromRegistry::LabelOrder(order) => {
+            Kind::ChangeLabelRequest(wire::ChangeLabelRequest { order_json: json(order) })
+        }
+        FromRegistry::UseOrder(order) => {
+            Kind::UseVolumeRequest(wire::UseVolumeRequest { order_json: json(order) })
+        }
         FromRegistry::ReportTaken { number } => {
             Kind::ReportTaken(wire::ReportTaken { number: *number })
         }
@@ -132,6 +165,12 @@ pub fn from_registry(message: wire::RegistryMessage) -> Result<FromRegistry, Mal
         Kind::AttachDeviceRequest(request) => FromRegistry::Order(attach_order(request)?),
         Kind::DetachDeviceRequest(request) => FromRegistry::Order(detach_order(request)?),
         Kind::ReportTaken(wire::ReportTaken { number }) => FromRegistry::ReportTaken { number },
+        Kind::ChangeLabelRequest(wire::ChangeLabelRequest { order_json }) => {
+            FromRegistry::LabelOrder(from_json("order_json", &order_json)?)
+        }
+        Kind::UseVolumeRequest(wire::UseVolumeRequest { order_json }) => {
+            FromRegistry::UseOrder(from_json("order_json", &order_json)?)
+        }
     })
 }
 

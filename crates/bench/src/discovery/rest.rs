@@ -15,7 +15,7 @@ const DRIVE_BYTES: u64 = 64 << 20;
 /// After so long everything is found and registered.
 const SETTLE: Duration = Duration::from_secs(10);
 /// How long it is left alone.
-const REST: Duration = Duration::from_secs(120);
+const REST: Duration = Duration::from_secs(600);
 /// The kernel counts the time of a process in these.
 const TICKS_PER_SECOND: f64 = 100.0;
 

@@ -34,7 +34,7 @@ impl Right {
 }
 
 /// What each gRPC call needs. HTTP has its rights beside its routes.
-const CALLS: [(&str, Right); 10] = [
+const CALLS: [(&str, Right); 17] = [
     ("/hotbay.access.v1.Access/CreateToken", Right::Write),
     ("/hotbay.access.v1.Access/GetAuthority", Right::Read),
     ("/hotbay.access.v1.Access/ListTokens", Right::Read),
@@ -45,6 +45,13 @@ const CALLS: [(&str, Right); 10] = [
     ("/hotbay.cms.v1.View/List", Right::Read),
     ("/hotbay.cms.v1.View/Watch", Right::Read),
     ("/hotbay.join.v1.Tokens/Create", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Annotate", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Attach", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Create", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Delete", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Detach", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Expand", Right::Write),
+    ("/hotbay.volumes.v1.Volumes/Explain", Right::Read),
 ];
 
 /// What a gRPC call needs, by its path; none for one that is not served to other machines.

@@ -244,7 +244,8 @@ impl Shape {
         match wanted {
             Wanted::Drives => Self::List("DriveList"),
             Wanted::Nodes => Self::List("StorageNodeList"),
-            Wanted::Drive(_) | Wanted::Node(_) => Self::One,
+            Wanted::Volumes => Self::List("VolumeList"),
+            Wanted::Drive(_) | Wanted::Node(_) | Wanted::Volume(_) => Self::One,
         }
     }
 

@@ -20,23 +20,27 @@ mod orders;
 mod record;
 mod saving;
 mod steps;
+mod volumes;
 mod wipe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use locate::Located;
-pub use record::{AgentRecord, DriveMemory, Identity, RecordFound};
+pub use record::{AgentRecord, DriveMemory, Identity, RecordFound, UseMemory};
 
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
-use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber};
+use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber, VolumeId};
 use crate::message::{
     Answer, DriveReport, Obstacle, Order, OrderRefused, RecordHealth, Registered, Registration,
 };
 use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Goal, Ordered, Term};
 use crate::rules::Rules;
+use crate::volume::Epoch;
+use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, UseAnswer, UseOrder};
 use crate::wipe::Content;
+use volumes::LabelWork;
 
 /// What happens to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -48,6 +52,19 @@ pub enum Event {
     /// The session with the registry is over.
     SessionLost,
     Order(Order),
+    LabelOrder(LabelOrder),
+    UseOrder(UseOrder),
+    /// A change of a label ended.
+    LabelChanged {
+        drive: DriveId,
+        result: LabelResult,
+    },
+    /// Nothing on this machine uses a volume any more, or something still does.
+    UseEnded {
+        volume: VolumeId,
+        epoch: Epoch,
+        result: Result<(), String>,
+    },
     /// The record last given out is on disk.
     Saved,
     /// The record last given out could not be written; the shell tries again.
@@ -103,6 +120,20 @@ pub enum Effect {
         generation: Generation,
     },
     Send(Answer),
+    /// The drive is open: change its label, which is of that generation.
+    ChangeLabel {
+        generation: Generation,
+        order: LabelOrder,
+    },
+    /// Tell the registry what is on the label of an open drive.
+    TellLabel(DriveId),
+    SendLabel(LabelAnswer),
+    SendUse(UseAnswer),
+    /// Take a volume away from whatever uses it; answer with [`Event::UseEnded`].
+    EndUse {
+        volume: VolumeId,
+        epoch: Epoch,
+    },
     /// Give [`Event::Retry`] after a pause.
     RetryLater(DriveId),
     /// The registry's answer was not acceptable: end the session, tell a person.
@@ -163,6 +194,9 @@ pub struct Agent {
     drives: BTreeMap<DriveId, Local>,
     /// Answers that wait for the record on disk, with the write that they wait for.
     held: Vec<(Written, Answer)>,
+    held_uses: Vec<(Written, UseAnswer)>,
+    /// Volumes whose use is being ended.
+    ending: BTreeSet<VolumeId>,
 }
 
 /// Whether a write of the record is under way, and whether another must follow.
@@ -195,6 +229,7 @@ struct Local {
     pausing: bool,
     /// The obstacle that the registry was last told of, so that it is not told again and again.
     told: Option<Obstacle>,
+    label_work: Option<LabelWork>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -210,6 +245,7 @@ enum Actual {
     Opening,
     Open { label: Generation },
     Relabelling,
+    ChangingLabel { label: Generation },
     Closing,
     Proving,
 }
@@ -223,6 +259,7 @@ impl Local {
             written: Written::Yes,
             pausing: false,
             told: None,
+            label_work: None,
         }
     }
 }
@@ -273,6 +310,8 @@ impl Agent {
             devices,
             drives,
             held: Vec::new(),
+            held_uses: Vec::new(),
+            ending: BTreeSet::new(),
         };
         let mut effects = Vec::new();
         agent.advance_all(&mut effects);
@@ -336,6 +375,14 @@ impl Agent {
             Event::Registered(registered) => self.registered(registered, &mut effects),
             Event::SessionLost => self.session_lost(),
             Event::Order(order) => self.order(order, &mut effects),
+            Event::LabelOrder(order) => self.label_order(order, &mut effects),
+            Event::UseOrder(order) => self.use_order(order, &mut effects),
+            Event::LabelChanged { drive, result } => {
+                self.label_changed(drive, result, &mut effects);
+            }
+            Event::UseEnded { volume, epoch, result } => {
+                self.use_ended(volume, epoch, result, &mut effects);
+            }
             Event::Saved => self.saved(&mut effects),
             Event::SaveFailed { error } => self.save_failed(&error, &mut effects),
             Event::Attached { drive, result } => self.attached(drive, result, &mut effects),

@@ -27,6 +27,8 @@ impl Agent {
             return;
         }
         self.session = Some(session);
+        self.forget_askers();
+        self.tell_labels(effects);
         if self.record.term != Some(term) || self.record.identity != Some(theirs) {
             self.record.term = Some(term);
             self.record.identity = Some(theirs);
@@ -41,6 +43,7 @@ impl Agent {
         // Orders come again with the next registration; an answer now would reach nobody.
         self.session = None;
         self.held.clear();
+        self.forget_askers();
         for local in self.drives.values_mut() {
             local.owed = None;
         }

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
-use crate::ids::{ClusterId, DriveId, NodeId};
+use crate::ids::{ClusterId, DriveId, NodeId, VolumeId};
 use crate::order::{Generation, Ordered, Term};
+use crate::volume::orders::Grant;
 use crate::wipe::Wipe;
 
 /// Which node of which cluster this is. Kept apart from the rest, so that a damaged record leaves it readable.
@@ -26,6 +27,17 @@ pub struct AgentRecord {
     /// The newest term accepted. Per agent, not per drive: a registry speaks for all drives or for none.
     pub term: Option<Term>,
     pub drives: BTreeMap<DriveId, DriveMemory>,
+    /// The newest use of each volume that was seen.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub volumes: BTreeMap<VolumeId, UseMemory>,
+}
+
+/// What is remembered of the use of one volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct UseMemory {
+    /// The drive that the volume is on.
+    pub drive: DriveId,
+    pub grant: Grant,
 }
 
 /// What is remembered of one drive.

@@ -16,17 +16,22 @@ impl Agent {
         effects: &mut Vec<Effect>,
     ) {
         let answer = Answer { drive, ordered, incarnation: self.incarnation, result };
-        let written = match self.save {
-            Save::Idle => Written::Yes,
-            Save::Writing => Written::WithThisWrite,
-            Save::WritingThenAgain => Written::WithTheNextWrite,
-        };
+        let written = self.pending_write();
         if written == Written::Yes || !self.rules.hold(Rule::TermBeforeAnswer) {
             effects.push(Effect::Send(answer));
         } else {
             // One per order, the newest: an order that comes again and again while the disk hangs adds nothing.
             self.held.retain(|(_, held)| (held.drive, held.ordered) != (drive, ordered));
             self.held.push((written, answer));
+        }
+    }
+
+    /// With which write everything that is remembered now is on disk.
+    pub(super) fn pending_write(&self) -> Written {
+        match self.save {
+            Save::Idle => Written::Yes,
+            Save::Writing => Written::WithThisWrite,
+            Save::WritingThenAgain => Written::WithTheNextWrite,
         }
     }
 
@@ -63,6 +68,7 @@ impl Agent {
                 }
             }
         }
+        self.uses_saved(effects);
         if again {
             effects.push(Effect::Save(self.record.clone()));
         }

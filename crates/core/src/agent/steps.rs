@@ -18,15 +18,20 @@ impl Agent {
         let was_open = match local.actual {
             Actual::Relabelling => true,
             Actual::Opening => false,
-            Actual::Closed | Actual::Open { .. } | Actual::Closing | Actual::Proving => {
-                unreachable!("{drive}: attached while {:?}", local.actual)
-            }
+            Actual::Closed
+            | Actual::Open { .. }
+            | Actual::ChangingLabel { .. }
+            | Actual::Closing
+            | Actual::Proving => unreachable!("{drive}: attached while {:?}", local.actual),
         };
         match result {
             Ok(label) => {
                 local.actual = Actual::Open { label: label.generation };
                 self.saw_label(label);
                 self.use_up_permission(drive, effects);
+                if self.session.is_some() {
+                    effects.push(Effect::TellLabel(drive));
+                }
                 self.advance(drive, effects);
             }
             Err(obstacle) => {
@@ -127,9 +132,14 @@ impl Agent {
         }
         let owed = local.owed.is_some();
         let (step, effect) = match (goal, local.actual) {
-            (_, Actual::Opening | Actual::Relabelling | Actual::Closing | Actual::Proving) => {
-                return;
-            }
+            (
+                _,
+                Actual::Opening
+                | Actual::Relabelling
+                | Actual::ChangingLabel { .. }
+                | Actual::Closing
+                | Actual::Proving,
+            ) => return,
             (Goal::Attach, Actual::Closed) => match self.attach_work(drive, generation) {
                 Ok(work) => (Actual::Opening, Effect::Attach(work)),
                 Err(obstacle) => return self.waiting(drive, obstacle, effects),

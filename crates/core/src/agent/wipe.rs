@@ -126,6 +126,11 @@ mod tests {
             | Effect::Detach { .. }
             | Effect::Prove { .. }
             | Effect::Send(_)
+            | Effect::ChangeLabel { .. }
+            | Effect::TellLabel(_)
+            | Effect::SendLabel(_)
+            | Effect::SendUse(_)
+            | Effect::EndUse { .. }
             | Effect::RetryLater(_)
             | Effect::RefuseSession(_)
             | Effect::Alarm { .. } => None,
@@ -174,7 +179,7 @@ mod tests {
         saved(&mut agent);
         let effects = agent.step(Event::Attached { drive: DRIVE, result: Ok(label(ONE)) });
         // The registry hears of it only when the permission is off the disk.
-        assert!(matches!(effects[..], [Effect::Save(_)]), "{effects:?}");
+        assert!(matches!(effects[..], [Effect::Save(_), Effect::TellLabel(_)]), "{effects:?}");
         let (record, effects) = saved(&mut agent);
         assert!(matches!(effects[..], [Effect::Send(_)]), "{effects:?}");
         let memory = &record.drives[&DRIVE];

@@ -165,7 +165,7 @@ impl Cluster {
                 (sought.drive, self.take_over(&sought, wanted, asked, effects))
             }
             Resolved::GetDependent(id) => {
-                let dependent = self.drives[&id].record.volumes.iter().copied().collect();
+                let dependent = self.volumes_on(id).into_iter().collect();
                 (id, Outcome { dependent, ..Outcome::new(Code::Ok) })
             }
         };
@@ -302,8 +302,9 @@ impl Cluster {
             retry_after_ms: Some(RETRY_AFTER_MS),
             ..Outcome::because(Code::TryAgain, reason)
         };
-        if !record.volumes.is_empty() {
-            let dependent = record.volumes.iter().copied().collect();
+        let on_it = self.volumes_on(id);
+        if !on_it.is_empty() {
+            let dependent = on_it.into_iter().collect();
             if !record.removal_wanted {
                 self.change_drive(id, effects, |record| {
                     record.removal_wanted = true;

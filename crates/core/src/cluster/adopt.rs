@@ -100,7 +100,12 @@ impl Cluster {
         }
         for drive in self.drives.values_mut() {
             drive.contact = Contact::Silent;
+            drive.space = None;
         }
+        self.by_fill.clear();
+        let attachments =
+            self.volumes.values_mut().flat_map(|volume| volume.attachments.values_mut());
+        attachments.for_each(|attachment| attachment.unconfirm());
     }
 }
 

@@ -64,6 +64,14 @@ impl Cluster {
             }
         };
         self.drives.get_mut(&id).expect("looked up above").contact = contact;
+        match self.drives[&id].contact {
+            Contact::Confirmed => self.order_label(id, &mut effects),
+            Contact::Reported { open: false } => self.forget_label(id),
+            Contact::Silent
+            | Contact::Reported { open: true }
+            | Contact::Waiting(_)
+            | Contact::Refused(_) => {}
+        }
         Ok(effects)
     }
 

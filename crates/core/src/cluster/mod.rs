@@ -24,6 +24,7 @@ mod registration;
 mod take_over;
 #[cfg(test)]
 pub(crate) mod testing;
+mod volumes;
 mod wipe;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +37,15 @@ pub use life::State;
 pub use newcomer::Newcomer;
 pub use notice::{About, Notice};
 pub use planned::{NotAStateHash, StateHash};
-pub use records::{DriveRecord, NodeRecord, Records, RegistryRecord, Write};
+pub use records::{
+    Allocation, AttachmentRecord, AttachmentState, DriveRecord, NodeRecord, Records,
+    RegistryRecord, VolumeRecord, VolumeState, Write,
+};
 pub use registration::{Difference, RegistrationRefused};
 pub use take_over::{Holder, NotTakenOver};
+pub use volumes::{
+    Attachment, Judged, Place, Room, Sought, Space, Unfit, Volume, VolumeRefused, VolumeRequest,
+};
 
 use crate::cms::{Action, Outcome};
 use crate::device::{LabelSeen, Observed};
@@ -46,11 +53,14 @@ use crate::ids::{
     CertificateNumber, ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId,
     VolumeId,
 };
+use crate::label::change::LabelTold;
+use crate::label::extents::VolumeName;
 use crate::message::{
     Answer, NodeCondition, Obstacle, Order, RecordHealth, Registered, Registration,
 };
 use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
+use crate::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder};
 use wipe::permitted;
 
 /// What happens to a registry.
@@ -92,6 +102,25 @@ pub enum Event {
         node: NodeName,
         by: CertificateNumber,
     },
+    /// An agent tells the label of a drive that it has open.
+    LabelTold {
+        session: SessionNumber,
+        drive: DriveId,
+        told: LabelTold,
+    },
+    LabelAnswer {
+        session: SessionNumber,
+        answer: LabelAnswer,
+    },
+    UseAnswer {
+        session: SessionNumber,
+        answer: UseAnswer,
+    },
+    /// Somebody asks for something about volumes.
+    Volume {
+        request: VolumeRequest,
+        asked_by: String,
+    },
     /// A volume is placed on a drive.
     Place {
         volume: VolumeId,
@@ -116,6 +145,7 @@ pub struct FreshIds {
 pub struct Effects {
     pub writes: Vec<Write>,
     pub orders: Vec<(SessionNumber, Order)>,
+    pub volume_orders: Vec<(SessionNumber, VolumeOrder)>,
     pub reply: Reply,
     pub notices: Vec<Notice>,
     /// Every session is over: agents must register anew.
@@ -132,6 +162,8 @@ pub enum Reply {
     Adopted,
     /// The number that the certificate carries.
     Certify(CertificateNumber),
+    /// The volume that was asked about.
+    Volume(VolumeId),
 }
 
 /// Why an event is not taken. Nothing has changed.
@@ -149,6 +181,8 @@ pub enum Refused {
     NoSuchDrive,
     #[error("the drive takes no volumes: {why}")]
     TakesNoVolumes { why: &'static str },
+    #[error(transparent)]
+    Volume(#[from] VolumeRefused),
 }
 
 /// All that a registry knows.
@@ -173,6 +207,10 @@ pub struct Cluster {
     heard: BTreeMap<NodeName, Heard>,
     /// Drives under ids that this registry never knew; a person said that they may be closed.
     given_up: BTreeSet<DriveId>,
+    volumes: BTreeMap<VolumeId, Volume>,
+    volume_by_name: BTreeMap<VolumeName, VolumeId>,
+    /// The drives whose labels are known, the least filled first.
+    by_fill: BTreeSet<volumes::Rank>,
 }
 
 /// A node: its record, and what is known of it since this registry started.
@@ -212,6 +250,8 @@ pub struct Drive {
     /// It was there since this registry started, and is not any more.
     missing: bool,
     pub label: Option<LabelSeen>,
+    /// What is on the label, while the drive is open.
+    pub space: Option<Box<Space>>,
     pub contact: Contact,
 }
 
@@ -248,7 +288,7 @@ impl Cluster {
         cluster: ClusterId,
         term: TermId,
     ) -> (Self, Vec<Write>) {
-        let Records { registry, nodes, drives } = records;
+        let Records { registry, nodes, drives, volumes, attachments } = records;
         let mut registry = registry.unwrap_or_else(|| RegistryRecord {
             cluster,
             terms: Vec::new(),
@@ -274,12 +314,21 @@ impl Cluster {
             newcomers: BTreeMap::new(),
             heard: BTreeMap::new(),
             given_up: BTreeSet::new(),
+            volumes: BTreeMap::new(),
+            volume_by_name: BTreeMap::new(),
+            by_fill: BTreeSet::new(),
         };
         for record in nodes {
             this.insert_node(record);
         }
+        for record in volumes {
+            this.insert_volume(record);
+        }
         for record in drives {
             this.insert_drive(record);
+        }
+        for record in attachments {
+            this.insert_attachment(record);
         }
         (this, writes)
     }
@@ -305,7 +354,13 @@ impl Cluster {
             }
             Event::Adopt { term } => Ok(self.adopt(term, now_ms)),
             Event::Certify { node, by } => self.certify(&node, by, now_ms),
-            Event::Place { volume, drive } => self.place(volume, drive),
+            Event::LabelTold { session, drive, told } => {
+                self.label_told(session, drive, told, now_ms)
+            }
+            Event::LabelAnswer { session, answer } => self.label_answer(session, answer, now_ms),
+            Event::UseAnswer { session, answer } => self.use_answer(session, answer, now_ms),
+            Event::Volume { request, asked_by } => Ok(self.request(request, &asked_by, now_ms)?),
+            Event::Place { volume, drive } => self.place_by_hand(volume, drive),
             Event::Free { volume, drive } => self.free(volume, drive),
         }
     }
@@ -378,6 +433,9 @@ impl Cluster {
             newcomers: newcomers.map(|(at, newcomer)| (at.clone(), newcomer.clone())).collect(),
             heard: BTreeMap::new(),
             given_up: BTreeSet::new(),
+            volumes: BTreeMap::new(),
+            volume_by_name: BTreeMap::new(),
+            by_fill: BTreeSet::new(),
         }
     }
 
@@ -418,9 +476,11 @@ impl Cluster {
         node.not_its_own.clear();
         let text = format!("The agent of {} cannot be reached.", node.record.name);
         effects.notices.push(Notice::warning(About::Node(id), text));
-        for drive in &node.drives {
-            let drive = self.drives.get_mut(drive).expect("nodes list known drives");
+        for id in node.drives.clone() {
+            let drive = self.drives.get_mut(&id).expect("nodes list known drives");
             drive.contact = Contact::Silent;
+            self.forget_label(id);
+            self.forget_uses_on(id);
         }
         effects
     }
@@ -451,8 +511,19 @@ impl Cluster {
         if let Some(node) = self.nodes.get_mut(&record.node) {
             node.drives.insert(record.id);
         }
-        let drive =
-            Drive { present: false, missing: false, label: None, contact: Contact::Silent, record };
+        for volume in record.volumes.keys() {
+            if let Some(volume) = self.volumes.get_mut(volume) {
+                volume.drive = Some(record.id);
+            }
+        }
+        let drive = Drive {
+            present: false,
+            missing: false,
+            label: None,
+            space: None,
+            contact: Contact::Silent,
+            record,
+        };
         self.drives.insert(drive.record.id, drive);
     }
 

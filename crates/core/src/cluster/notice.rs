@@ -1,7 +1,7 @@
 //! What people may want to hear of: a sentence each, about one thing. They are kept and shown, and decide nothing.
 
 use super::{Cluster, Effects};
-use crate::ids::{DriveId, NodeId};
+use crate::ids::{DriveId, NodeId, VolumeId};
 use crate::message::NodeCondition;
 use crate::order::OrderId;
 
@@ -20,6 +20,7 @@ pub struct Notice {
 pub enum About {
     Drive(DriveId),
     Node(NodeId),
+    Volume(VolumeId),
     /// The registry as a whole.
     Registry,
 }

@@ -1,11 +1,15 @@
 //! Volumes on drives, as far as the life of a drive must know of them.
 
-use super::{Cluster, Contact, Effects, Refused, State};
+use super::{Allocation, Cluster, Contact, Effects, Refused, State};
 use crate::ids::{DriveId, VolumeId};
 
 impl Cluster {
     /// Puts a volume on a drive. Only a drive that is open, and wanted so, takes one.
-    pub(super) fn place(&mut self, volume: VolumeId, id: DriveId) -> Result<Effects, Refused> {
+    pub(super) fn place_by_hand(
+        &mut self,
+        volume: VolumeId,
+        id: DriveId,
+    ) -> Result<Effects, Refused> {
         let shrunk = self.shrunk_from(id).is_some();
         let drive = self.drives.get_mut(&id).ok_or(Refused::NoSuchDrive)?;
         let why = match drive.record.state {
@@ -24,7 +28,7 @@ impl Cluster {
         }
         let mut effects = Effects::default();
         drive.change(&mut effects, |record| {
-            record.volumes.insert(volume);
+            record.volumes.insert(volume, Allocation::default());
         });
         Ok(effects)
     }
@@ -33,7 +37,7 @@ impl Cluster {
     pub(super) fn free(&mut self, volume: VolumeId, id: DriveId) -> Result<Effects, Refused> {
         let drive = self.drives.get_mut(&id).ok_or(Refused::NoSuchDrive)?;
         let mut effects = Effects::default();
-        if drive.record.volumes.contains(&volume) {
+        if drive.record.volumes.contains_key(&volume) {
             drive.change(&mut effects, |record| {
                 record.volumes.remove(&volume);
             });

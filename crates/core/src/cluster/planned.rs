@@ -223,6 +223,7 @@ mod tests {
             registry: Some(cluster.registry.clone()),
             nodes: cluster.nodes().map(|node| node.record.clone()).collect(),
             drives: cluster.drives().map(|drive| drive.record.clone()).collect(),
+            ..Records::default()
         };
         assert_eq!(hash(&lead(records, 2).0), planned);
     }

@@ -39,7 +39,8 @@ impl Cluster {
         self.revoke_certificates(id, now_ms);
         self.mark(id, true, effects);
         for drive in drives {
-            outcome.dependent.extend(&self.drives[&drive].record.volumes);
+            outcome.dependent.extend(self.volumes_on(drive));
+            self.lose_volumes(drive, now_ms, effects);
             let generation = self.raised(self.drives[&drive].record.generation);
             self.change_drive(drive, effects, |record| {
                 record.generation = generation;

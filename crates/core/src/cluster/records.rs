@@ -1,15 +1,20 @@
 //! What the registry keeps durably: one deciding record per object, nothing that can be derived.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::life::State;
 use crate::device::Observed;
-use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId};
+use crate::ids::{
+    AttachmentId, CertificateNumber, ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId,
+};
+use crate::label::extents::{Claim, VolumeName};
 use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Term};
+use crate::volume::class::Class;
+use crate::volume::{Epoch, Segment};
 use crate::wipe::Wipe;
 
 /// The registry itself.
@@ -70,11 +75,149 @@ pub struct DriveRecord {
     /// Its size when it was last added.
     #[serde(default)]
     pub added_bytes: u64,
-    pub volumes: BTreeSet<VolumeId>,
+    /// Which volumes were placed on it, and where. Decides together with the rest of this record, so that a placement
+    /// and a removal never miss each other.
+    #[serde(with = "allocations")]
+    pub volumes: BTreeMap<VolumeId, Allocation>,
     /// Wall time of the last change of state, for people; nothing is decided by it.
     pub since_ms: u64,
     /// Who asked for what is wanted now.
     pub asked_by: String,
+}
+
+/// The place of a volume on a drive.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Allocation {
+    /// One piece for each part of the volume.
+    pub parts: Vec<Segment>,
+    /// No other volume may be beside it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+}
+
+/// One volume.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeRecord {
+    pub id: VolumeId,
+    /// Unique, and what it is asked for by.
+    pub name: VolumeName,
+    /// What it has. One that grows has what it had until the growth is on the drive's label.
+    pub size_bytes: u64,
+    pub state: VolumeState,
+    /// Of the last use that was granted.
+    pub epoch: Epoch,
+    pub class: Class,
+    /// The parameters as they were given.
+    pub parameters: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Wall time of the last change of state, for people.
+    pub since_ms: u64,
+    /// Who asked for what is wanted now.
+    pub asked_by: String,
+}
+
+/// Where a volume is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum VolumeState {
+    /// Placed, and not on the drive's label yet.
+    Pending,
+    /// On the drive's label, durably.
+    Created,
+    /// To be deleted: a person or a program asked for it, and that is on record.
+    Deleting,
+    /// Deleted for all who use it; the label of its drive, which does not answer, still has it.
+    Deleted,
+    /// It was made, and its drive's label does not have it. Never made again by itself.
+    Lost,
+}
+
+impl std::fmt::Display for VolumeState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Pending => "Pending",
+            Self::Created => "Created",
+            Self::Deleting => "Deleting",
+            Self::Deleted => "Deleted",
+            Self::Lost => "Lost",
+        })
+    }
+}
+
+/// A volume on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttachmentRecord {
+    pub id: AttachmentId,
+    pub volume: VolumeId,
+    pub node: NodeId,
+    /// The use that the node is granted.
+    pub epoch: Epoch,
+    pub state: AttachmentState,
+    #[serde(default)]
+    pub read_only: bool,
+    pub since_ms: u64,
+}
+
+/// Whether a node may use a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum AttachmentState {
+    /// Granted; the agent has not said that it keeps the grant.
+    Attaching,
+    Attached,
+    /// To be given back; the agent has not said that nothing uses the volume any more.
+    Detaching,
+}
+
+impl std::fmt::Display for AttachmentState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Attaching => "Attaching",
+            Self::Attached => "Attached",
+            Self::Detaching => "Detaching",
+        })
+    }
+}
+
+/// Allocations are stored as a list.
+mod allocations {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Allocation;
+    use crate::ids::VolumeId;
+
+    #[derive(Serialize)]
+    struct Shown<'a> {
+        volume: VolumeId,
+        at: &'a Allocation,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Stored {
+        volume: VolumeId,
+        at: Allocation,
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        volumes: &BTreeMap<VolumeId, Allocation>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(volumes.iter().map(|(volume, at)| Shown { volume: *volume, at }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<VolumeId, Allocation>, D::Error> {
+        let stored = Vec::<Stored>::deserialize(from)?;
+        Ok(stored.into_iter().map(|Stored { volume, at }| (volume, at)).collect())
+    }
 }
 
 /// A shared value is stored as the value itself.
@@ -103,6 +246,10 @@ pub enum Write {
     Registry(RegistryRecord),
     Node(NodeRecord),
     Drive(Box<DriveRecord>),
+    Volume(Box<VolumeRecord>),
+    VolumeGone(VolumeId),
+    Attachment(AttachmentRecord),
+    AttachmentGone(AttachmentId),
 }
 
 /// Everything that a store holds.
@@ -111,4 +258,6 @@ pub struct Records {
     pub registry: Option<RegistryRecord>,
     pub nodes: Vec<NodeRecord>,
     pub drives: Vec<DriveRecord>,
+    pub volumes: Vec<VolumeRecord>,
+    pub attachments: Vec<AttachmentRecord>,
 }

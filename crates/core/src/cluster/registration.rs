@@ -115,6 +115,7 @@ impl Cluster {
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
         // The answer has them.
         effects.orders.retain(|(to, _)| *to != session);
+        self.order_uses_on(id, &mut effects);
         effects.notices.push(self.registered_notice(id));
         effects.reply = Reply::Registered(Box::new(Registered {
             session,
@@ -413,6 +414,8 @@ impl Cluster {
             let report = reports.get(&id);
             let open = report.is_some_and(|report| report.open);
             self.drives.get_mut(&id).expect("listed").contact = Contact::Reported { open };
+            self.forget_label(id);
+            self.forget_uses_on(id);
             let state = self.drives[&id].record.state;
             if open
                 && self.rules.hold(Rule::ReopenedIsClosing)
@@ -484,7 +487,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         take_over: false,
         wipe: None,
         added_bytes: 0,
-        volumes: BTreeSet::new(),
+        volumes: BTreeMap::new(),
         since_ms: now_ms,
         asked_by: String::new(),
     }

@@ -241,7 +241,7 @@ impl Cluster {
         let notice = Notice::warning(About::Drive(id), text).of(self.order_id(id));
         effects.notices.push(notice);
         self.order_anew(id, effects);
-        let volumes = self.drives[&id].record.volumes.len();
+        let volumes = self.volumes_on(id).len();
         let come_along = (volumes > 0).then_some(Reason::VolumesComeAlong { volumes });
         let reasons = [Reason::TakenFrom { node: from, holder }].into_iter().chain(come_along);
         Outcome { reasons: reasons.collect(), ..Outcome::new(Code::Ok) }
@@ -336,6 +336,8 @@ impl Cluster {
         let generation = self.raised(closed_at);
         self.close_for_another(from, id, closed_at, effects);
         self.give_to(to, id, effects);
+        let empty = self.volumes_on(id).is_empty();
+        self.forget_label(id);
         self.change_drive(id, effects, |record| {
             record.generation = generation;
             record.state = State::Attaching;
@@ -344,7 +346,7 @@ impl Cluster {
             record.removed_alone = false;
             record.since_ms = asked.now_ms;
             asked.by.clone_into(&mut record.asked_by);
-            if record.volumes.is_empty() {
+            if empty {
                 let device = newcomer.as_ref().map_or(&*record.observed, |it| &it.device);
                 record.added_bytes = device.size_bytes;
             }

@@ -163,7 +163,7 @@ fn volumes_come_along() {
     let (_, outcome) = take_over(&mut cluster);
     assert_eq!(outcome.reasons[1], Reason::VolumesComeAlong { volumes: 1 });
     let record = &cluster.drive(DRIVE).unwrap().record;
-    assert!(record.volumes.contains(&volume) && !record.removal_wanted);
+    assert!(record.volumes.contains_key(&volume) && !record.removal_wanted);
     let (_, outcome) = act(&mut cluster, Action::RemoveDevice(target("S1")));
     assert_eq!(outcome.dependent, [volume], "it counts where it is now");
 }
@@ -314,6 +314,7 @@ fn a_take_over_outlives_the_registry() {
         registry: Some(cluster.registry.clone()),
         nodes: cluster.nodes().map(|node| node.record.clone()).collect(),
         drives: cluster.drives().map(|drive| drive.record.clone()).collect(),
+        ..Records::default()
     };
     let (mut cluster, writes) = lead(disk.clone(), 2);
     store(&mut disk, writes);
@@ -341,6 +342,7 @@ fn a_restored_registry_adopts_the_node_that_was_told_last() {
         registry: Some(cluster.registry.clone()),
         nodes: cluster.nodes().map(|node| node.record.clone()).collect(),
         drives: cluster.drives().map(|drive| drive.record.clone()).collect(),
+        ..Records::default()
     };
     goes_silent(&mut cluster, A, 0);
     let (effects, _) = take_over(&mut cluster);

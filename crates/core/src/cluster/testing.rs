@@ -30,6 +30,16 @@ pub(super) fn store(records: &mut Records, writes: Vec<Write>) {
                 records.drives.retain(|known| known.id != record.id);
                 records.drives.push(*record);
             }
+            Write::Volume(record) => {
+                records.volumes.retain(|known| known.id != record.id);
+                records.volumes.push(*record);
+            }
+            Write::VolumeGone(id) => records.volumes.retain(|known| known.id != id),
+            Write::Attachment(record) => {
+                records.attachments.retain(|known| known.id != record.id);
+                records.attachments.push(record);
+            }
+            Write::AttachmentGone(id) => records.attachments.retain(|known| known.id != id),
         }
     }
 }
@@ -74,9 +84,11 @@ pub(super) fn register_with(
 pub(super) fn registered(effects: &Effects) -> Registered {
     match &effects.reply {
         Reply::Registered(registered) => *registered.clone(),
-        Reply::Nothing | Reply::Acted(_) | Reply::Adopted | Reply::Certify(_) => {
-            panic!("not registered")
-        }
+        Reply::Nothing
+        | Reply::Acted(_)
+        | Reply::Adopted
+        | Reply::Certify(_)
+        | Reply::Volume(_) => panic!("not registered"),
     }
 }
 

@@ -199,6 +199,7 @@ mod tests {
             registry: Some(cluster.registry.clone()),
             nodes: cluster.nodes().map(|node| node.record.clone()).collect(),
             drives: vec![],
+            ..Records::default()
         };
         store(&mut records, effects.writes.clone());
         let (mut next, _) = lead(records, 2);

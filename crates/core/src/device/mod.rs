@@ -84,6 +84,18 @@ pub enum Media {
     Unknown,
 }
 
+impl std::fmt::Display for Media {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Nvme => "NVMe",
+            Self::Ssd => "SSD",
+            Self::Hdd => "HDD",
+            Self::File => "File",
+            Self::Unknown => "Unknown",
+        })
+    }
+}
+
 /// The part of a label that says whose the drive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

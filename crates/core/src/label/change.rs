@@ -38,6 +38,8 @@ pub struct LabelTold {
     pub basis: Basis,
     /// Sorted by place.
     pub extents: Vec<Extent>,
+    /// Where extents must end.
+    pub limit_bytes: u64,
 }
 
 /// What is to become of the table.
@@ -120,6 +122,15 @@ pub fn changed(
     if !header.in_operation {
         return Err(ChangeRefused::Released);
     }
+    applied(extents, changes, limit_bytes)
+}
+
+/// The same, on a label that is known to be the right one: the registry's own copy of it.
+pub fn applied(
+    extents: &[Extent],
+    changes: &[Change],
+    limit_bytes: u64,
+) -> Result<Changed, ChangeRefused> {
     if !(1..=MOST_CHANGES).contains(&changes.len()) {
         return Err(ChangeRefused::Number { changes: changes.len() });
     }

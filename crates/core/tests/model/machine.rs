@@ -216,6 +216,12 @@ impl World {
                 }
                 Effect::RefuseSession(_) => self.disconnect(machine),
                 Effect::Alarm { .. } => {}
+                // Labels and uses have an order of their own, which this model does not play.
+                Effect::ChangeLabel { .. }
+                | Effect::TellLabel(_)
+                | Effect::SendLabel(_)
+                | Effect::SendUse(_)
+                | Effect::EndUse { .. } => {}
             }
         }
         invariants::note_completed(self, machine);

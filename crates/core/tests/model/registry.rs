@@ -258,5 +258,9 @@ fn store(site: &mut Site, write: Write) {
             site.durable.drives.push(*record);
             site.durable.drives.sort_by_key(|record| record.id);
         }
+        Write::Volume(_)
+        | Write::VolumeGone(_)
+        | Write::Attachment(_)
+        | Write::AttachmentGone(_) => unreachable!("volumes have no records here"),
     }
 }

@@ -10,6 +10,7 @@
 use std::io;
 use std::ops::Range;
 
+use hotbay_core::ids::DriveId;
 use hotbay_core::label::change::{self, Basis, Change, ChangeRefused, LabelTold};
 use hotbay_core::label::extents::{self, Digest, Extent};
 use hotbay_core::label::table::{Table, TableState};
@@ -64,8 +65,16 @@ impl Held {
     }
 
     fn told(self) -> LabelTold {
-        LabelTold { basis: Basis::of(&self.header), extents: self.extents }
+        let limit_bytes = self.table.extents_end_bytes(self.state);
+        LabelTold { basis: Basis::of(&self.header), extents: self.extents, limit_bytes }
     }
+}
+
+/// Where the extents of a drive must end. Never writes.
+pub fn limit_bytes(device: &dyn Sectors, drive: DriveId) -> Result<u64, LabelError> {
+    let table = Table::new(drive, device.size_bytes(), device.block_bytes())?;
+    let state = table_state(device, &table).map_err(LabelError::Read)?;
+    Ok(table.extents_end_bytes(state))
 }
 
 /// The label of a drive that is in operation here, as `held` says. Never writes: what is told may not last.
@@ -108,5 +117,5 @@ pub fn change_extents(
         writer.sync("erase-synced")?;
     }
     writer.slot(old.slot.other(), &header, &changed.extents)?;
-    Ok(LabelTold { basis: Basis::of(&header), extents: changed.extents })
+    Ok(LabelTold { basis: Basis::of(&header), extents: changed.extents, limit_bytes })
 }

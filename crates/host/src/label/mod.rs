@@ -26,7 +26,7 @@ use hotbay_core::label::{
 };
 use thiserror::Error;
 
-pub use self::change::{ExtentsError, change_extents, told};
+pub use self::change::{ExtentsError, change_extents, limit_bytes, told};
 pub use self::inspect::{Inspected, inspect};
 pub use self::sectors::{FileSectors, Sectors};
 

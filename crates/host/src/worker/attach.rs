@@ -14,7 +14,7 @@ use super::open::{Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
 use super::wipe::wipe;
 use crate::kernel_id::KernelId;
-use crate::label::{LabelError, bring_up_to_date, read_whole};
+use crate::label::{LabelError, bring_up_to_date, limit_bytes, read_whole};
 use crate::runtime_dir::RuntimeDir;
 use crate::scan::{blkid, candidate_at, denied_by_contents, denied_from_outside};
 
@@ -86,7 +86,9 @@ fn label(
     let reading = failed("read the label");
     match read_whole(&sectors).map_err(&reading)? {
         (Found::Valid { header: read, .. }, extents) if read == header => {
-            let told = LabelTold { basis: Basis::of(&header), extents };
+            let limit_bytes = limit_bytes(&sectors, header.drive);
+            let limit_bytes = limit_bytes.map_err(|error| reading(io::Error::other(error)))?;
+            let told = LabelTold { basis: Basis::of(&header), extents, limit_bytes };
             Ok(Attached { id, label: header.into(), told })
         }
         (found, _) => {

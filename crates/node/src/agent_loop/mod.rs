@@ -1,6 +1,7 @@
 //! The agent's loop: waits for the next event, steps the machine, carries out what it says.
 
 mod devices;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -227,14 +228,25 @@ impl Shell {
 
     fn step_ended(&mut self, end: StepEnd) {
         let event = match end {
-            StepEnd::Opened { drive, descriptor, id, label } => {
+            StepEnd::Opened { drive, descriptor, id, label, told } => {
                 self.drives.opened(drive, descriptor, id);
+                self.drives.labelled(drive, told);
                 self.look_at_remade(drive);
                 Event::Attached { drive, result: Ok(label) }
             }
             StepEnd::StillOpen { drive, descriptor, id, obstacle } => {
                 self.drives.opened(drive, descriptor, id);
                 Event::StillOpen { drive, obstacle }
+            }
+            StepEnd::Relabelled { drive, label, told } => {
+                self.drives.labelled(drive, told);
+                Event::Attached { drive, result: Ok(label) }
+            }
+            StepEnd::LabelChanged { drive, told, result } => {
+                if let Some(told) = told {
+                    self.drives.labelled(drive, told);
+                }
+                Event::LabelChanged { drive, result }
             }
             StepEnd::Event(event) => event,
         };
@@ -309,6 +321,8 @@ impl Shell {
                 tracing::info!(order = %order.id(), "ordered to {}", order.ordered.goal);
                 Event::Order(order)
             }
+            FromRegistry::LabelOrder(order) => Event::LabelOrder(order),
+            FromRegistry::UseOrder(order) => Event::UseOrder(order),
             FromRegistry::ReportTaken { number } => {
                 while let Some((_, known)) =
                     self.unpublished.pop_front_if(|(reported, _)| *reported <= number)
@@ -368,6 +382,11 @@ impl Shell {
                     tracing::info!(order = %answer.order(), "answering: {}", answer.result);
                     self.tell(FromAgent::Answer(answer));
                 }
+                effect @ (Effect::ChangeLabel { .. }
+                | Effect::TellLabel(_)
+                | Effect::SendLabel(_)
+                | Effect::SendUse(_)
+                | Effect::EndUse { .. }) => self.perform_for_volumes(effect),
                 Effect::RetryLater(drive) => self.retry_later(drive),
                 Effect::RefuseSession(refused) => {
                     tracing::error!("this registry is not obeyed: {refused}");

@@ -19,12 +19,16 @@ mod writer;
 
 use std::sync::Arc;
 
-use hotbay_core::cluster::{AutoAdd, Cluster, Event, FreshIds, Refused, Reply};
+use hotbay_core::cluster::{AutoAdd, Cluster, Event, FreshIds, Refused, Reply, VolumeRequest};
 use hotbay_core::cms::{Action, Outcome};
 use hotbay_core::device::Observed;
-use hotbay_core::ids::{CertificateNumber, ClusterId, DriveId, NodeName, SessionNumber, TermId};
+use hotbay_core::ids::{
+    CertificateNumber, ClusterId, DriveId, NodeName, SessionNumber, TermId, VolumeId,
+};
+use hotbay_core::label::change::LabelTold;
 use hotbay_core::message::{Answer, NodeCondition, Order, Registered, Registration};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -58,6 +62,7 @@ pub struct Surroundings {
 pub enum ToAgent {
     Registered(Box<Registered>),
     Order(Box<Order>),
+    Volume(Box<VolumeOrder>),
     ReportTaken { number: u64 },
 }
 
@@ -214,6 +219,50 @@ impl Registry {
         taken
     }
 
+    /// Takes the label of a drive that an agent has open.
+    pub async fn label_told(
+        &self,
+        session: SessionNumber,
+        drive: DriveId,
+        told: LabelTold,
+    ) -> Result<(), CallError> {
+        self.apply(Event::LabelTold { session, drive, told }, None).await.map(drop)
+    }
+
+    /// Takes an agent's answer to a label order.
+    pub async fn label_answer(
+        &self,
+        session: SessionNumber,
+        answer: LabelAnswer,
+    ) -> Result<(), CallError> {
+        self.apply(Event::LabelAnswer { session, answer }, None).await.map(drop)
+    }
+
+    /// Takes an agent's answer about the use of a volume.
+    pub async fn use_answer(
+        &self,
+        session: SessionNumber,
+        answer: UseAnswer,
+    ) -> Result<(), CallError> {
+        self.apply(Event::UseAnswer { session, answer }, None).await.map(drop)
+    }
+
+    /// Takes a request about a volume, and tells which one it is about. What it asks for may take longer.
+    pub async fn request(
+        &self,
+        request: VolumeRequest,
+        asked_by: String,
+    ) -> Result<VolumeId, CallError> {
+        match self.apply(Event::Volume { request, asked_by }, None).await? {
+            Reply::Volume(id) => Ok(id),
+            Reply::Nothing
+            | Reply::Registered(_)
+            | Reply::Adopted
+            | Reply::Acted(_)
+            | Reply::Certify(_) => unreachable!("requests about volumes are answered as such"),
+        }
+    }
+
     /// A session is over.
     pub async fn close(&self, session: SessionNumber) -> Result<(), CallError> {
         self.apply(Event::SessionClosed(session), None).await.map(drop)
@@ -234,9 +283,11 @@ impl Registry {
                 }
                 Ok(outcomes)
             }
-            Reply::Nothing | Reply::Registered(_) | Reply::Adopted | Reply::Certify(_) => {
-                unreachable!("actions are answered as such")
-            }
+            Reply::Nothing
+            | Reply::Registered(_)
+            | Reply::Adopted
+            | Reply::Certify(_)
+            | Reply::Volume(_) => unreachable!("actions are answered as such"),
         }
     }
 
@@ -249,9 +300,11 @@ impl Registry {
     ) -> Result<CertificateNumber, CallError> {
         match self.apply(Event::Certify { node, by }, None).await? {
             Reply::Certify(number) => Ok(number),
-            Reply::Nothing | Reply::Registered(_) | Reply::Adopted | Reply::Acted(_) => {
-                unreachable!("certificates are answered as such")
-            }
+            Reply::Nothing
+            | Reply::Registered(_)
+            | Reply::Adopted
+            | Reply::Acted(_)
+            | Reply::Volume(_) => unreachable!("certificates are answered as such"),
         }
     }
 

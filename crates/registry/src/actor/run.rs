@@ -11,6 +11,7 @@ use hotbay_core::message::{AnswerResult, Order, Registered};
 use hotbay_core::order::OrderId;
 use hotbay_core::pace::{Monotonic, Pace};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::VolumeOrder;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
@@ -60,6 +61,7 @@ enum Held {
     ToAgent(SessionNumber, ToAgent),
     /// An order that was sent before.
     Again(SessionNumber, Box<Order>),
+    VolumeAgain(SessionNumber, Box<VolumeOrder>),
     Reply(ReplyTo, Reply),
     Read(Release),
     Notice(Notice),
@@ -158,6 +160,10 @@ impl Actor {
             | Event::Act { .. }
             | Event::Adopt { .. }
             | Event::Certify { .. }
+            | Event::LabelTold { .. }
+            | Event::LabelAnswer { .. }
+            | Event::UseAnswer { .. }
+            | Event::Volume { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
         };
@@ -171,6 +177,10 @@ impl Actor {
             | Event::Act { .. }
             | Event::Adopt { .. }
             | Event::Certify { .. }
+            | Event::LabelTold { .. }
+            | Event::LabelAnswer { .. }
+            | Event::UseAnswer { .. }
+            | Event::Volume { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
         };
@@ -191,9 +201,10 @@ impl Actor {
         }
         self.carry_out(effects, session, report, reply);
         if let Some((drive, ..)) = answered {
-            match self.cluster.owed(drive) {
-                Some(_) => self.pace.keep(drive, self.now()),
-                None => self.pace.forget(drive),
+            if self.cluster.owed(drive).is_some() {
+                self.pace.keep(drive, self.now());
+            } else if self.cluster.owed_volume_orders(drive).is_empty() {
+                self.pace.forget(drive);
             }
         }
     }
@@ -212,7 +223,8 @@ impl Actor {
         report: Option<u64>,
         reply: ReplyTo,
     ) {
-        let Effects { writes, orders, reply: result, notices, sessions_end } = effects;
+        let Effects { writes, orders, volume_orders, reply: result, notices, sessions_end } =
+            effects;
         if sessions_end {
             self.sessions.clear();
         }
@@ -239,6 +251,10 @@ impl Actor {
         for (session, order) in orders {
             self.pace.sent(order.drive, self.now());
             self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
+        }
+        for (session, order) in volume_orders {
+            self.pace.sent(drive_of(&order), self.now());
+            self.hold(Held::ToAgent(session, ToAgent::Volume(Box::new(order))));
         }
         self.hold(Held::Reply(reply, result));
         self.hold(Held::Changed);
@@ -270,9 +286,16 @@ impl Actor {
     }
 
     fn repeat(&mut self, drive: DriveId) {
-        match self.cluster.owed(drive) {
-            Some((session, order)) => self.hold(Held::Again(session, Box::new(order))),
-            None => self.pace.forget(drive),
+        let owed = self.cluster.owed(drive);
+        let volumes = self.cluster.owed_volume_orders(drive);
+        if owed.is_none() && volumes.is_empty() {
+            self.pace.forget(drive);
+        }
+        if let Some((session, order)) = owed {
+            self.hold(Held::Again(session, Box::new(order)));
+        }
+        for (session, order) in volumes {
+            self.hold(Held::VolumeAgain(session, Box::new(order)));
         }
     }
 
@@ -291,6 +314,7 @@ impl Actor {
                         let (id, goal) = (order.id(), order.ordered.goal);
                         tracing::info!(order = %id, session = session.get(), "sent: {goal}");
                     }
+                    ToAgent::Volume(order) => log_volume_order(order),
                     ToAgent::ReportTaken { .. } => {}
                 }
                 self.tell(session, message);
@@ -299,6 +323,7 @@ impl Actor {
                 tracing::debug!(order = %order.id(), session = session.get(), "sent again");
                 self.tell(session, ToAgent::Order(order));
             }
+            Held::VolumeAgain(session, order) => self.tell(session, ToAgent::Volume(order)),
             Held::Reply(reply, result) => {
                 // A caller that hung up asked for something that is done all the same.
                 drop(reply.send(Ok(result)));
@@ -378,9 +403,36 @@ fn asks(event: &Event) -> bool {
         | Event::Act { .. }
         | Event::Adopt { .. }
         | Event::Certify { .. }
+        | Event::Volume { .. }
         | Event::Place { .. }
         | Event::Free { .. } => true,
-        Event::Devices { .. } | Event::Answer { .. } | Event::SessionClosed(_) => false,
+        Event::Devices { .. }
+        | Event::Answer { .. }
+        | Event::LabelTold { .. }
+        | Event::LabelAnswer { .. }
+        | Event::UseAnswer { .. }
+        | Event::SessionClosed(_) => false,
+    }
+}
+
+/// The drive whose agent an order about volumes goes to.
+fn drive_of(order: &VolumeOrder) -> DriveId {
+    match order {
+        VolumeOrder::Label(order) => order.drive,
+        VolumeOrder::Use(order) => order.drive,
+    }
+}
+
+fn log_volume_order(order: &VolumeOrder) {
+    match order {
+        VolumeOrder::Label(order) => {
+            let (drive, changes) = (order.drive, order.changes.len());
+            tracing::debug!(%drive, sequence = order.basis.sequence, changes, "label order sent");
+        }
+        VolumeOrder::Use(order) => {
+            let (volume, granted) = (order.volume, order.grant.granted);
+            tracing::info!(%volume, epoch = %order.grant.epoch, granted, "use order sent");
+        }
     }
 }
 

@@ -35,11 +35,13 @@ pub enum Kind {
     Node = 2,
     Drive = 3,
     Volume = 4,
+    Attachment = 5,
 }
 
 impl Kind {
     /// Every kind, in the order of the keys.
-    pub const ALL: [Self; 4] = [Self::Registry, Self::Node, Self::Drive, Self::Volume];
+    pub const ALL: [Self; 5] =
+        [Self::Registry, Self::Node, Self::Drive, Self::Volume, Self::Attachment];
 
     /// The byte that stands for this kind in a key.
     pub const fn code(self) -> u8 {
@@ -58,6 +60,7 @@ impl Kind {
             Self::Node => "node",
             Self::Drive => "drive",
             Self::Volume => "volume",
+            Self::Attachment => "attachment",
         }
     }
 }

@@ -1,0 +1,246 @@
+//! Who may use a volume. A use is granted under an epoch, and counts when the agent has it on its own disk.
+
+use super::super::records::{AttachmentRecord, AttachmentState, VolumeState};
+use super::super::{About, Cluster, Effects, Notice, Refused, Write};
+use super::VolumeRefused;
+use crate::ids::{AttachmentId, DriveId, NodeId, SessionNumber, VolumeId};
+use crate::volume::IGNORE_IF_INACCESSIBLE;
+use crate::volume::orders::{Grant, UseAnswer, UseOrder, UseResult, VolumeOrder};
+
+/// A volume on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Attachment {
+    pub record: AttachmentRecord,
+    /// The agent has confirmed it in this session.
+    pub(super) confirmed: bool,
+    /// What the agent waits for, or why it refuses.
+    pub waits: Option<String>,
+}
+
+impl Attachment {
+    /// The agent must say again that it keeps the grant.
+    pub(in crate::cluster) fn unconfirm(&mut self) {
+        self.confirmed = false;
+    }
+}
+
+impl Cluster {
+    pub(super) fn attach_volume(
+        &mut self,
+        id: AttachmentId,
+        (volume_id, node): (VolumeId, NodeId),
+        read_only: bool,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) -> Result<(), VolumeRefused> {
+        let volume = self.volumes.get(&volume_id).ok_or(VolumeRefused::NoSuchVolume)?;
+        let known = self.nodes.get(&node).filter(|node| !node.record.purged);
+        let name = known.ok_or(VolumeRefused::NoSuchNode)?.record.name.clone();
+        match volume.record.state {
+            VolumeState::Created => {}
+            state => return Err(VolumeRefused::WrongState { state }),
+        }
+        let on = volume.drive.map(|drive| self.drives[&drive].record.node);
+        if let Some(on) = on.filter(|on| *on != node) {
+            return Err(VolumeRefused::OnOtherNode { node: self.node_name(on) });
+        }
+        if self.rewound(node) {
+            return Err(VolumeRefused::Rewound { node: name });
+        }
+        if let Some(other) = volume.attachments.keys().find(|other| **other != node) {
+            return Err(VolumeRefused::InUse { node: self.node_name(*other) });
+        }
+        match volume.attachments.get(&node).map(|there| there.record.clone()) {
+            Some(there) if there.state == AttachmentState::Detaching => {
+                return Err(VolumeRefused::InUse { node: name });
+            }
+            Some(there) if there.read_only == read_only => {}
+            // The same use, with other rights: the agent hears of it under the same epoch.
+            Some(there) => {
+                self.put_attachment(AttachmentRecord { read_only, ..there }, effects);
+            }
+            None => {
+                let epoch = volume.record.epoch.next();
+                self.change_volume(volume_id, effects, |record| record.epoch = epoch);
+                let record = AttachmentRecord {
+                    id,
+                    volume: volume_id,
+                    node,
+                    epoch,
+                    state: AttachmentState::Attaching,
+                    read_only,
+                    since_ms: now_ms,
+                };
+                self.put_attachment(record, effects);
+            }
+        }
+        self.order_use(volume_id, node, effects);
+        Ok(())
+    }
+
+    pub(super) fn detach_volume(
+        &mut self,
+        volume_id: VolumeId,
+        node: Option<NodeId>,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) -> Result<(), VolumeRefused> {
+        // Nothing is attached of what is not there.
+        let Some(volume) = self.volumes.get(&volume_id) else { return Ok(()) };
+        let meant = |on: &&NodeId| node.is_none_or(|node| node == **on);
+        let nodes: Vec<_> = volume.attachments.keys().filter(meant).copied().collect();
+        for node in nodes {
+            let record = self.volumes[&volume_id].attachments[&node].record.clone();
+            if record.state != AttachmentState::Detaching {
+                let state = AttachmentState::Detaching;
+                self.put_attachment(
+                    AttachmentRecord { state, since_ms: now_ms, ..record },
+                    effects,
+                );
+            }
+            // A machine that was given up uses nothing any more.
+            if self.nodes.get(&node).is_none_or(|node| node.record.purged) {
+                self.drop_attachment(volume_id, node, effects);
+            } else {
+                self.order_use(volume_id, node, effects);
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::cluster) fn use_answer(
+        &mut self,
+        session: SessionNumber,
+        answer: UseAnswer,
+        now_ms: u64,
+    ) -> Result<Effects, Refused> {
+        let node = self.speaker(session)?;
+        let current = self.nodes.get(&node).and_then(|node| node.session);
+        let current = current.ok_or(Refused::OldSession)?;
+        let UseAnswer { volume, incarnation, epoch, granted, result } = answer;
+        let there =
+            self.volumes.get_mut(&volume).and_then(|known| known.attachments.get_mut(&node));
+        let there = there.ok_or(Refused::StaleAnswer)?;
+        let wanted = there.record.state != AttachmentState::Detaching;
+        if incarnation != current.incarnation || epoch != there.record.epoch || granted != wanted {
+            return Err(Refused::StaleAnswer);
+        }
+        let mut effects = Effects::default();
+        match result {
+            UseResult::Done => {
+                there.confirmed = true;
+                there.waits = None;
+                match there.record.state {
+                    AttachmentState::Attaching => {
+                        let state = AttachmentState::Attached;
+                        let record =
+                            AttachmentRecord { state, since_ms: now_ms, ..there.record.clone() };
+                        let text = format!(
+                            "Volume {} may be used on {}.",
+                            self.volume_name(volume),
+                            self.node_name(node)
+                        );
+                        effects.notices.push(Notice::plain(About::Volume(volume), text));
+                        self.put_attachment(record, &mut effects);
+                        self.confirm(volume, node);
+                    }
+                    AttachmentState::Attached => {}
+                    AttachmentState::Detaching => self.drop_attachment(volume, node, &mut effects),
+                }
+            }
+            UseResult::Waiting { why } | UseResult::Refused { why } => there.waits = Some(why),
+        }
+        Ok(effects)
+    }
+
+    /// What agents still owe about the use of the volumes on a drive.
+    pub fn owed_uses(&self, drive: DriveId) -> Vec<(SessionNumber, UseOrder)> {
+        let Some(drive) = self.drives.get(&drive) else { return Vec::new() };
+        let volumes = drive.record.volumes.keys().filter_map(|id| self.volumes.get(id));
+        let owed = volumes.flat_map(|volume| {
+            let open = volume.attachments.iter().filter(|(_, attachment)| !attachment.confirmed);
+            open.filter_map(|(node, _)| self.use_order(volume.record.id, *node))
+        });
+        owed.collect()
+    }
+
+    /// The rights of a volume's use have changed: whoever uses it is told.
+    pub(super) fn order_use_again(&mut self, volume: VolumeId, effects: &mut Effects) {
+        let nodes: Vec<_> = self.volumes[&volume].attachments.keys().copied().collect();
+        for node in nodes {
+            self.order_use(volume, node, effects);
+        }
+    }
+
+    /// After a registration the agent hears again what it may use.
+    pub(in crate::cluster) fn order_uses_on(&mut self, node: NodeId, effects: &mut Effects) {
+        let drives = self.nodes.get(&node).into_iter().flat_map(|node| &node.drives);
+        let orders: Vec<_> = drives.flat_map(|drive| self.owed_uses(*drive)).collect();
+        let orders = orders.into_iter().map(|(session, order)| (session, VolumeOrder::Use(order)));
+        effects.volume_orders.extend(orders);
+    }
+
+    /// The agent of a node is gone: what it said holds no more.
+    pub(in crate::cluster) fn forget_uses_on(&mut self, drive: DriveId) {
+        let Some(drive) = self.drives.get(&drive) else { return };
+        for id in drive.record.volumes.keys() {
+            let Some(volume) = self.volumes.get_mut(id) else { continue };
+            volume.attachments.values_mut().for_each(Attachment::unconfirm);
+        }
+    }
+
+    fn order_use(&mut self, volume: VolumeId, node: NodeId, effects: &mut Effects) {
+        if let Some(there) =
+            self.volumes.get_mut(&volume).and_then(|known| known.attachments.get_mut(&node))
+        {
+            there.confirmed = false;
+        }
+        if let Some((session, order)) = self.use_order(volume, node) {
+            effects.volume_orders.push((session, VolumeOrder::Use(order)));
+        }
+    }
+
+    fn use_order(&self, volume: VolumeId, node: NodeId) -> Option<(SessionNumber, UseOrder)> {
+        let known = self.volumes.get(&volume)?;
+        let record = &known.attachments.get(&node)?.record;
+        let there = self.nodes.get(&node)?;
+        let session = there.session.filter(|_| there.rewound.is_empty())?;
+        let annotated = known.record.annotations.get(IGNORE_IF_INACCESSIBLE);
+        let grant = Grant {
+            epoch: record.epoch,
+            granted: record.state != AttachmentState::Detaching,
+            read_only: record.read_only,
+            ignore_if_inaccessible: annotated
+                .map_or(known.record.class.ignore_if_inaccessible, |value| value == "yes"),
+        };
+        let (term, incarnation) = (self.term(), session.incarnation);
+        let order = UseOrder { volume, drive: known.drive?, term, incarnation, grant };
+        Some((session.number, order))
+    }
+
+    pub(in crate::cluster) fn insert_attachment(&mut self, record: AttachmentRecord) {
+        let Some(volume) = self.volumes.get_mut(&record.volume) else { return };
+        let attachment = Attachment { confirmed: false, waits: None, record };
+        volume.attachments.insert(attachment.record.node, attachment);
+    }
+
+    fn put_attachment(&mut self, record: AttachmentRecord, effects: &mut Effects) {
+        effects.writes.push(Write::Attachment(record.clone()));
+        self.insert_attachment(record);
+    }
+
+    fn confirm(&mut self, volume: VolumeId, node: NodeId) {
+        let known =
+            self.volumes.get_mut(&volume).and_then(|known| known.attachments.get_mut(&node));
+        if let Some(attachment) = known {
+            attachment.confirmed = true;
+        }
+    }
+
+    fn drop_attachment(&mut self, volume: VolumeId, node: NodeId, effects: &mut Effects) {
+        let known = self.volumes.get_mut(&volume).expect("only known volumes are attached");
+        if let Some(attachment) = known.attachments.remove(&node) {
+            effects.writes.push(Write::AttachmentGone(attachment.record.id));
+        }
+    }
+}

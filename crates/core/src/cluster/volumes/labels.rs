@@ -1,0 +1,358 @@
+//! Labels against records: the label is the truth about which extents are used, the registry about what is wanted.
+//!
+//! | on the label | in the records | what follows |
+//! |---|---|---|
+//! | yes | Pending | it is Created |
+//! | yes | Deleting | the label is told to free it |
+//! | yes | nothing | kept, counted as used, shown as an orphan, never freed unasked |
+//! | no | Pending | ordered again |
+//! | no | Created | Lost; never made again |
+//! | no | Deleting | withdrawn, by raising the sequence, then gone |
+//! | overlapping | | no new volumes on the drive, and none of these is mapped |
+//!
+//! One label order is under way for a drive at a time. It holds all that is owed by then.
+
+use super::super::records::{Allocation, VolumeRecord, VolumeState};
+use super::super::{About, Cluster, Contact, Effects, Notice, Refused, State};
+use crate::ids::{DriveId, SessionNumber, VolumeId};
+use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
+use crate::label::extents::{Extent, Use};
+use crate::volume::class::{Class, Erase};
+use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
+use crate::volume::{Epoch, Segment};
+
+/// How much is erased by one order: the label then says how far it has come, and other changes wait no longer than this
+/// takes.
+pub(super) const ERASE_STEP_BYTES: u64 = 64 << 20;
+
+impl Cluster {
+    /// An agent tells the label of a drive that it has open.
+    pub(in crate::cluster) fn label_told(
+        &mut self,
+        session: SessionNumber,
+        id: DriveId,
+        told: LabelTold,
+        now_ms: u64,
+    ) -> Result<Effects, Refused> {
+        self.check_speaker(session, id)?;
+        let mut effects = Effects::default();
+        self.note_label(id, told);
+        self.hold_against_records(id, &[], now_ms, &mut effects);
+        self.order_label(id, &mut effects);
+        Ok(effects)
+    }
+
+    pub(in crate::cluster) fn label_answer(
+        &mut self,
+        session: SessionNumber,
+        answer: LabelAnswer,
+        now_ms: u64,
+    ) -> Result<Effects, Refused> {
+        let LabelAnswer { drive: id, incarnation, on, result } = answer;
+        self.check_speaker(session, id)?;
+        let current = self.nodes[&self.drives[&id].record.node].session;
+        if current.is_none_or(|current| current.incarnation != incarnation) {
+            return Err(Refused::StaleAnswer);
+        }
+        let drive = self.drives.get_mut(&id).expect("checked above");
+        let space = drive.space.as_mut().ok_or(Refused::StaleAnswer)?;
+        if space.ordered.as_ref().is_none_or(|order| order.basis != on) {
+            return Err(Refused::StaleAnswer);
+        }
+        let order = space.ordered.take().expect("checked above");
+        let mut effects = Effects::default();
+        match result {
+            LabelResult::Done { now } => {
+                // The same function as on the agent's side, on the same label: it gives the same.
+                let changed = applied(&space.extents, &order.changes, space.limit_bytes);
+                space.extents = changed.map_err(|_| Refused::StaleAnswer)?.extents;
+                space.basis = now;
+                space.trouble = None;
+                self.rank(id);
+                self.hold_against_records(id, &order.changes, now_ms, &mut effects);
+                self.order_label(id, &mut effects);
+            }
+            LabelResult::Refused { why, told } => {
+                let same = told.basis == space.basis;
+                self.note_label(id, told);
+                self.hold_against_records(id, &[], now_ms, &mut effects);
+                if same {
+                    // The same label would refuse the same order: it is not given again before something changes.
+                    self.note_trouble(id, why, &mut effects);
+                } else {
+                    self.order_label(id, &mut effects);
+                }
+            }
+            LabelResult::Failed { error } => {
+                // Still owed: it is sent again, and refused then if it was carried out after all.
+                space.ordered = Some(order);
+                self.note_trouble(id, error, &mut effects);
+            }
+        }
+        Ok(effects)
+    }
+
+    /// Why the label of a drive is not as it should be; told once.
+    fn note_trouble(&mut self, id: DriveId, why: String, effects: &mut Effects) {
+        let text = format!("The label of {} cannot be changed: {why}.", self.describe(id));
+        let drive = self.drives.get_mut(&id).expect("only known drives have labels");
+        let Some(space) = &mut drive.space else { return };
+        if space.trouble.as_ref() != Some(&why) {
+            space.trouble = Some(why);
+            effects.notices.push(Notice::warning(About::Drive(id), text));
+        }
+    }
+
+    /// The label order that the agent of a drive has not answered.
+    pub(super) fn owed_label(&self, id: DriveId) -> Option<(SessionNumber, LabelOrder)> {
+        let drive = self.drives.get(&id)?;
+        let ordered = drive.space.as_ref()?.ordered.clone()?;
+        let node = self.nodes.get(&drive.record.node)?;
+        let session = node.session.filter(|_| node.rewound.is_empty())?;
+        Some((session.number, ordered))
+    }
+
+    fn next_label_order(&self, id: DriveId) -> Option<(SessionNumber, LabelOrder)> {
+        let drive = self.drives.get(&id)?;
+        let space = drive.space.as_ref().filter(|space| space.ordered.is_none())?;
+        let node = self.nodes.get(&drive.record.node)?;
+        let session = node.session.filter(|_| node.rewound.is_empty())?;
+        let open = drive.record.state == State::Attached && drive.contact == Contact::Confirmed;
+        let changes = if open && !space.conflicts() { self.owed_changes(id) } else { Vec::new() };
+        let (term, incarnation, basis) = (self.term(), session.incarnation, space.basis);
+        let order = LabelOrder { drive: id, term, incarnation, basis, changes };
+        (!order.changes.is_empty()).then_some((session.number, order))
+    }
+
+    /// Gives the next label order, if one is owed and none is under way.
+    pub(in crate::cluster) fn order_label(&mut self, id: DriveId, effects: &mut Effects) {
+        let Some((session, order)) = self.next_label_order(id) else { return };
+        let drive = self.drives.get_mut(&id).expect("looked up above");
+        drive.space.as_mut().expect("looked up above").ordered = Some(order.clone());
+        effects.volume_orders.push((session, VolumeOrder::Label(order)));
+    }
+
+    fn owed_changes(&self, id: DriveId) -> Vec<Change> {
+        let drive = &self.drives[&id];
+        let Some(space) = &drive.space else { return Vec::new() };
+        let mut changes = Vec::new();
+        for (volume, at) in &drive.record.volumes {
+            let Some(known) = self.volumes.get(volume) else { continue };
+            match known.record.state {
+                VolumeState::Pending | VolumeState::Created => {
+                    let owed = |(number, part): (usize, &Segment)| match space.part(*volume, number)
+                    {
+                        None => Some(Change::Place(extent(&known.record, number, *part))),
+                        Some(there) if there.length_bytes < part.length_bytes => {
+                            Some(Change::Grow {
+                                volume: *volume,
+                                part: there.part,
+                                length_bytes: part.length_bytes,
+                            })
+                        }
+                        Some(_) => None,
+                    };
+                    changes.extend(at.parts.iter().enumerate().filter_map(owed));
+                }
+                VolumeState::Deleting | VolumeState::Deleted if space.holds(*volume) => {
+                    changes.push(Change::Free { volume: *volume });
+                }
+                // An order to place it may still be under way: the sequence that rises refuses it for good.
+                VolumeState::Deleting | VolumeState::Deleted if !space.holds_dirty(*volume) => {
+                    changes.push(Change::Withdraw { volume: *volume });
+                }
+                VolumeState::Deleting | VolumeState::Deleted | VolumeState::Lost => {}
+            }
+        }
+        changes.truncate(MOST_CHANGES);
+        if changes.is_empty() && !drive.record.removal_wanted {
+            changes.extend(erase_step(&space.extents));
+        }
+        changes
+    }
+
+    /// Draws from a label what the table above says. `done` is what was just changed on it.
+    fn hold_against_records(
+        &mut self,
+        id: DriveId,
+        done: &[Change],
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
+        self.take_back_what_is_found(id, now_ms, effects);
+        let placed: Vec<_> = self.drives[&id].record.volumes.keys().copied().collect();
+        for volume in placed {
+            self.hold_against_record(id, volume, done, now_ms, effects);
+        }
+    }
+
+    fn hold_against_record(
+        &mut self,
+        id: DriveId,
+        volume: VolumeId,
+        done: &[Change],
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
+        let drive = &self.drives[&id];
+        let space = drive.space.as_ref().expect("a label was told");
+        let at = &drive.record.volumes[&volume];
+        let whole = (0..at.parts.len()).all(|part| space.part(volume, part).is_some());
+        let on_label: u64 = space
+            .used()
+            .filter(|extent| extent.volume == volume)
+            .map(|extent| extent.length_bytes)
+            .sum();
+        let (used, dirty) = (space.holds(volume), space.holds_dirty(volume));
+        let Some(known) = self.volumes.get(&volume) else {
+            // Written for a volume that never was: the store keeps what was written before a crash.
+            self.deallocate(volume, id, effects);
+            return;
+        };
+        let (name, state) = (known.record.name.clone(), known.record.state);
+        match state {
+            VolumeState::Pending if whole => {
+                let text = format!("Volume {name} is made, on {}.", self.describe(id));
+                effects.notices.push(Notice::plain(About::Volume(volume), text));
+                self.change_volume(volume, effects, |record| {
+                    record.state = VolumeState::Created;
+                    record.size_bytes = on_label;
+                    record.since_ms = now_ms;
+                });
+            }
+            VolumeState::Created if !used => {
+                let text = format!(
+                    "Volume {name} is lost: the label of {} does not have it. It is not made again.",
+                    self.describe(id)
+                );
+                effects.notices.push(Notice::warning(About::Volume(volume), text));
+                self.change_volume(volume, effects, |record| {
+                    record.state = VolumeState::Lost;
+                    record.since_ms = now_ms;
+                });
+            }
+            VolumeState::Created if on_label > known.record.size_bytes => {
+                self.change_volume(volume, effects, |record| record.size_bytes = on_label);
+            }
+            VolumeState::Lost if whole => {
+                let text = format!("Volume {name} is found again, on {}.", self.describe(id));
+                effects.notices.push(Notice::plain(About::Volume(volume), text));
+                self.change_volume(volume, effects, |record| {
+                    record.state = VolumeState::Created;
+                    record.since_ms = now_ms;
+                });
+            }
+            VolumeState::Deleting | VolumeState::Deleted if !used => {
+                let required = known.record.class.erase == Erase::Required;
+                let withdrawn = done.contains(&Change::Withdraw { volume });
+                let erased = done.iter().any(|change| {
+                    matches!(change, Change::Erase { volume: erased, .. } if *erased == volume)
+                });
+                if withdrawn || erased && !dirty || dirty && !required {
+                    self.deallocate(volume, id, effects);
+                    self.forget_volume(volume, effects);
+                }
+            }
+            VolumeState::Pending
+            | VolumeState::Created
+            | VolumeState::Deleting
+            | VolumeState::Deleted
+            | VolumeState::Lost => {}
+        }
+    }
+
+    /// A volume that the registry knows and has no place for, and that is on this label, is there.
+    fn take_back_what_is_found(&mut self, id: DriveId, now_ms: u64, effects: &mut Effects) {
+        let space = self.drives[&id].space.as_ref().expect("a label was told");
+        let known = |extent: &&Extent| {
+            self.volumes.get(&extent.volume).is_some_and(|volume| volume.drive.is_none())
+        };
+        let found: Vec<VolumeId> = space.used().filter(known).map(|extent| extent.volume).collect();
+        for volume in found {
+            let parts = self.parts_on_label(id, volume);
+            let exclusive = false;
+            self.allocate(volume, id, Allocation { parts, exclusive }, effects);
+            self.hold_against_record(id, volume, &[], now_ms, effects);
+        }
+    }
+
+    fn parts_on_label(&self, id: DriveId, volume: VolumeId) -> Vec<Segment> {
+        let space = self.drives[&id].space.as_ref();
+        let mut extents: Vec<_> = space
+            .iter()
+            .flat_map(|space| space.used())
+            .filter(|extent| extent.volume == volume)
+            .collect();
+        extents.sort_by_key(|extent| extent.part);
+        let segment = |extent: &&Extent| Segment {
+            start_bytes: extent.start_bytes,
+            length_bytes: extent.length_bytes,
+        };
+        extents.iter().map(segment).collect()
+    }
+
+    /// Volumes that labels have and no record knows, with the drive of each.
+    pub fn orphans(&self) -> impl Iterator<Item = (DriveId, &Extent)> {
+        let told = self.by_fill.iter().map(|(_, _, id)| &self.drives[id]);
+        let used = told.flat_map(|drive| {
+            let space = drive.space.iter().flat_map(|space| space.used());
+            space.map(|extent| (drive.record.id, extent))
+        });
+        used.filter(|(_, extent)| extent.part == 0 && !self.volumes.contains_key(&extent.volume))
+    }
+
+    /// Makes a record for a volume that only a label knows. False: no label does.
+    pub(super) fn make_known(&mut self, id: VolumeId, now_ms: u64, effects: &mut Effects) -> bool {
+        let found = self.orphans().find(|(_, extent)| extent.volume == id);
+        let Some((drive, extent)) = found.map(|(drive, extent)| (drive, extent.clone())) else {
+            return false;
+        };
+        let parts = self.parts_on_label(drive, id);
+        let record = VolumeRecord {
+            id,
+            name: extent.name,
+            size_bytes: parts.iter().map(|part| part.length_bytes).sum(),
+            state: VolumeState::Created,
+            epoch: Epoch::default(),
+            class: Class { max_shares: 1, ..Class::default() },
+            parameters: std::collections::BTreeMap::new(),
+            claim: extent.claim,
+            annotations: std::collections::BTreeMap::new(),
+            since_ms: now_ms,
+            asked_by: String::new(),
+        };
+        effects.writes.push(super::super::Write::Volume(Box::new(record.clone())));
+        self.insert_volume(record);
+        self.allocate(id, drive, Allocation { parts, exclusive: false }, effects);
+        true
+    }
+
+    /// Only the newest session of the node that a drive is on may speak of it.
+    fn check_speaker(&self, session: SessionNumber, id: DriveId) -> Result<(), Refused> {
+        let node = self.speaker(session)?;
+        let drive = self.drives.get(&id).ok_or(Refused::NoSuchDrive)?;
+        if drive.record.node == node { Ok(()) } else { Err(Refused::NoSuchDrive) }
+    }
+}
+
+fn extent(record: &VolumeRecord, part: usize, at: Segment) -> Extent {
+    Extent {
+        volume: record.id,
+        part: u32::try_from(part).expect("a volume has few parts"),
+        start_bytes: at.start_bytes,
+        length_bytes: at.length_bytes,
+        usage: Use::Used,
+        name: record.name.clone(),
+        claim: record.claim.clone(),
+    }
+}
+
+/// The next piece to erase.
+fn erase_step(extents: &[Extent]) -> Option<Change> {
+    let dirty = extents.iter().find(|extent| extent.usage == Use::Dirty)?;
+    Some(Change::Erase {
+        volume: dirty.volume,
+        part: dirty.part,
+        length_bytes: dirty.length_bytes.min(ERASE_STEP_BYTES),
+    })
+}

@@ -1,0 +1,178 @@
+//! What is known of the room on a drive: its label as the agent told it, and what was placed and is not on it yet.
+
+use std::ops::RangeInclusive;
+
+use crate::cluster::{Cluster, Drive};
+use crate::device::Media;
+use crate::ids::{DriveId, VolumeId};
+use crate::label::change::{Basis, LabelTold};
+use crate::label::extents::{Extent, FIRST_EXTENT_BYTES, MOST_EXTENTS, Use, in_conflict};
+use crate::volume::Segment;
+use crate::volume::orders::LabelOrder;
+
+/// The label of a drive that is open.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Space {
+    pub basis: Basis,
+    pub extents: Vec<Extent>,
+    pub limit_bytes: u64,
+    /// The order that the agent was given and has not answered.
+    pub(super) ordered: Option<LabelOrder>,
+    /// Why the last order failed, for people.
+    pub trouble: Option<String>,
+    /// Where the drive stands in the index.
+    pub(super) rank: Rank,
+}
+
+/// How much of a drive is used, in parts of 2^20.
+type Fill = u32;
+
+/// A drive's place among all, the least filled of each media first.
+pub(in crate::cluster) type Rank = (u8, Fill, DriveId);
+
+/// All ranks of one media.
+pub(super) fn ranks_of(media: Media) -> RangeInclusive<Rank> {
+    let number = number(media);
+    (number, 0, DriveId::from_bits(0))..=(number, Fill::MAX, DriveId::from_bits(u128::MAX))
+}
+
+/// Every media, in no order that would matter.
+pub(super) const MEDIA: [Media; 5] =
+    [Media::Nvme, Media::Ssd, Media::Hdd, Media::File, Media::Unknown];
+
+const fn number(media: Media) -> u8 {
+    match media {
+        Media::Nvme => 0,
+        Media::Ssd => 1,
+        Media::Hdd => 2,
+        Media::File => 3,
+        Media::Unknown => 4,
+    }
+}
+
+impl Space {
+    /// Every volume that the label gives a place to, and whose place it is.
+    pub(in crate::cluster) fn used(&self) -> impl Iterator<Item = &Extent> {
+        self.extents.iter().filter(|extent| extent.usage == Use::Used)
+    }
+
+    /// What deleted volumes had and is not erased yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        let dirty = self.extents.iter().filter(|extent| extent.usage == Use::Dirty);
+        dirty.map(|extent| extent.length_bytes).sum()
+    }
+
+    pub(super) fn part(&self, volume: VolumeId, part: usize) -> Option<&Extent> {
+        let is_it = |extent: &&Extent| extent.volume == volume && extent.part as usize == part;
+        self.used().find(is_it)
+    }
+
+    pub(super) fn holds(&self, volume: VolumeId) -> bool {
+        self.used().any(|extent| extent.volume == volume)
+    }
+
+    pub(super) fn holds_dirty(&self, volume: VolumeId) -> bool {
+        self.extents.iter().any(|extent| extent.volume == volume && extent.usage == Use::Dirty)
+    }
+
+    pub(super) fn conflicts(&self) -> bool {
+        in_conflict(&self.extents).next().is_some()
+    }
+}
+
+impl Drive {
+    /// What of the drive has an owner, on the label or by decision, in order and merged.
+    pub(super) fn occupied(&self) -> Vec<Segment> {
+        let extents = self.space.iter().flat_map(|space| &space.extents);
+        let on_label = extents.map(|extent| Segment {
+            start_bytes: extent.start_bytes,
+            length_bytes: extent.length_bytes,
+        });
+        let placed = self.record.volumes.values().flat_map(|at| at.parts.iter().copied());
+        let mut all: Vec<Segment> = on_label.chain(placed).collect();
+        all.sort_unstable();
+        let mut merged: Vec<Segment> = Vec::with_capacity(all.len());
+        for next in all {
+            match merged.last_mut() {
+                Some(last) if next.start_bytes <= last.end_bytes() => {
+                    let end = last.end_bytes().max(next.end_bytes());
+                    last.length_bytes = end - last.start_bytes;
+                }
+                _ => merged.push(next),
+            }
+        }
+        merged
+    }
+
+    /// The room between what is occupied, in order.
+    pub(super) fn gaps(&self) -> Vec<Segment> {
+        let Some(space) = &self.space else { return Vec::new() };
+        let mut at = FIRST_EXTENT_BYTES;
+        let mut gaps = Vec::new();
+        let end = Segment { start_bytes: space.limit_bytes, length_bytes: 0 };
+        for taken in self.occupied().into_iter().chain([end]) {
+            let until = taken.start_bytes.min(space.limit_bytes);
+            if until > at {
+                gaps.push(Segment { start_bytes: at, length_bytes: until - at });
+            }
+            at = at.max(taken.end_bytes());
+        }
+        gaps
+    }
+
+    /// What could be given to volumes.
+    pub fn free_bytes(&self) -> u64 {
+        self.gaps().iter().map(|gap| gap.length_bytes).sum()
+    }
+
+    pub(super) fn largest_gap(&self) -> u64 {
+        self.gaps().iter().map(|gap| gap.length_bytes).max().unwrap_or(0)
+    }
+
+    /// Whether the label has a line left for one more extent.
+    pub(super) fn has_line(&self) -> bool {
+        let Some(space) = &self.space else { return false };
+        let waiting = self.record.volumes.iter().map(|(volume, at)| {
+            (0..at.parts.len()).filter(|part| space.part(*volume, *part).is_none()).count()
+        });
+        space.extents.len() + waiting.sum::<usize>() < MOST_EXTENTS
+    }
+
+    fn fill(&self) -> Fill {
+        let Some(space) = &self.space else { return 0 };
+        let whole = space.limit_bytes.saturating_sub(FIRST_EXTENT_BYTES).max(1);
+        let used = whole.saturating_sub(self.free_bytes());
+        let share = (u128::from(used) << 20) / u128::from(whole);
+        Fill::try_from(share).unwrap_or(Fill::MAX)
+    }
+}
+
+impl Cluster {
+    /// Takes note of a label. Orders that were decided on another one are over.
+    pub(super) fn note_label(&mut self, id: DriveId, told: LabelTold) {
+        let LabelTold { basis, extents, limit_bytes } = told;
+        self.forget_label(id);
+        let drive = self.drives.get_mut(&id).expect("only known drives have labels");
+        let rank = (0, 0, id);
+        let space = Space { basis, extents, limit_bytes, ordered: None, trouble: None, rank };
+        drive.space = Some(Box::new(space));
+        self.rank(id);
+    }
+
+    /// The drive is not open any more, or nobody is there who would say.
+    pub(in crate::cluster) fn forget_label(&mut self, id: DriveId) {
+        let Some(drive) = self.drives.get_mut(&id) else { return };
+        let Some(space) = drive.space.take() else { return };
+        self.by_fill.remove(&space.rank);
+    }
+
+    /// Puts a drive where it belongs in the index, after what is on it has changed.
+    pub(super) fn rank(&mut self, id: DriveId) {
+        let drive = self.drives.get_mut(&id).expect("only known drives have a place");
+        let rank = (number(drive.record.observed.media), drive.fill(), id);
+        let Some(space) = &mut drive.space else { return };
+        let before = std::mem::replace(&mut space.rank, rank);
+        self.by_fill.remove(&before);
+        self.by_fill.insert(rank);
+    }
+}

@@ -1,0 +1,50 @@
+//! Orders about volumes: labels of open drives are told and changed, and uses end.
+
+use hotbay_api::convert::FromAgent;
+use hotbay_core::agent::{Effect, Event};
+use hotbay_core::ids::{DriveId, VolumeId};
+use hotbay_core::order::Generation;
+use hotbay_core::volume::Epoch;
+use hotbay_core::volume::orders::LabelOrder;
+
+use super::Shell;
+use crate::drives::StepEnd;
+
+impl Shell {
+    /// Carries out what the machine says about volumes.
+    pub(super) fn perform_for_volumes(&mut self, effect: Effect) {
+        match effect {
+            Effect::ChangeLabel { generation, order } => self.change_label(order, generation),
+            Effect::TellLabel(drive) => self.tell_label(drive),
+            Effect::SendLabel(answer) => self.tell(FromAgent::LabelAnswer(answer)),
+            Effect::SendUse(answer) => {
+                let (volume, epoch, granted) = (answer.volume, answer.epoch, answer.granted);
+                tracing::info!(%volume, %epoch, granted, "answering about a use: {:?}", answer.result);
+                self.tell(FromAgent::UseAnswer(answer));
+            }
+            Effect::EndUse { volume, epoch } => self.end_use(volume, epoch),
+            other => unreachable!("not about volumes: {other:?}"),
+        }
+    }
+
+    fn change_label(&mut self, order: LabelOrder, generation: Generation) {
+        let (drive, changes) = (order.drive, order.changes.len());
+        tracing::debug!(%drive, sequence = order.basis.sequence, changes, "changing its label");
+        let identity = self.identity().expect("an order names the cluster");
+        let at = self.place_of(drive);
+        self.drives.change_label(order, at, identity, generation);
+    }
+
+    fn tell_label(&mut self, drive: DriveId) {
+        if let Some(told) = self.drives.label(drive).cloned() {
+            self.tell(FromAgent::LabelTold { drive, told });
+        }
+    }
+
+    fn end_use(&self, volume: VolumeId, epoch: Epoch) {
+        // Nothing on this machine reaches into a volume yet.
+        let end = StepEnd::Event(Event::UseEnded { volume, epoch, result: Ok(()) });
+        let ends = self.ends.clone();
+        tokio::spawn(async move { ends.send(end).await });
+    }
+}
