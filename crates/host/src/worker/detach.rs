@@ -93,7 +93,7 @@ fn release_and_close(
     let Some(file) = open.as_ref() else { return Ok(None) };
     let lock = WriterLock::take(dir, id).map_err(|error| NotReleased::Failed(chain(&error)));
     // Also while somebody else may write to it. A descriptor of what is gone from the machine is of no use to a volume.
-    if !request.even_with_volumes && is_current(file, id) {
+    if !request.even_with_volumes && is_there(file, id, &request.path) {
         refuse_if_in_use(file, id, want)?;
     }
     let lock = lock?;
@@ -104,6 +104,16 @@ fn release_and_close(
     drop(open.take());
     drop(lock);
     released
+}
+
+/// Whether what is open is still on the machine; a plain file is if it has its name.
+fn is_there(file: &File, id: KernelId, path: &str) -> bool {
+    match id {
+        KernelId::Block(_) => is_current(file, id),
+        KernelId::File { .. } => {
+            matches!(KernelId::of_path(Path::new(path)), Ok(Some(at)) if at == id)
+        }
+    }
 }
 
 /// Releases the label of a drive that nobody here has open. One that is released is not opened for writing.

@@ -31,6 +31,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_full_label_goes_through_a_child", full),
     ("an_attach_tells_the_label_whole", told),
     ("a_drive_with_volumes_is_not_closed", in_use),
+    ("a_file_that_is_gone_is_closed_with_its_volumes", gone),
     ("the_third_copy_follows_the_label", third_copy),
 ];
 
@@ -389,5 +390,19 @@ fn third_copy() {
         let open = Open { drive: open.drive, descriptor };
         open.ask(&workers, Request::Relabel(attach_of(&open.drive))).await;
         assert_eq!(inspected(), before);
+    });
+}
+
+/// What is gone from the machine is let go, so that it is opened anew when it is back.
+fn gone() {
+    block_on(async {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let path = rig.file("a.img");
+        let (open, _) = deleted(&workers, path.to_str().unwrap()).await;
+        std::fs::remove_file(&path).unwrap();
+        let running = workers.start(Request::Detach(detach_of(&open.drive)), open.copy()).unwrap();
+        let done = tokio::time::timeout(LIMIT, running).await.unwrap().unwrap();
+        assert!(matches!(done.response, Response::Detached(_)), "{done:?}");
     });
 }
