@@ -12,7 +12,7 @@ use hotbay_core::label::change::{Basis, Change};
 use hotbay_core::label::extents::{Claim, Extent, Use};
 use hotbay_core::label::update::Want;
 use hotbay_core::order::Generation;
-use hotbay_host::label::{FileSectors, bring_up_to_date, change_extents};
+use hotbay_host::label::{FileSectors, bring_up_to_date, change_extents, refresh_third_copy, told};
 use serde_json::{Value, json};
 
 const SIZE_BYTES: u64 = 64 << 20;
@@ -53,7 +53,11 @@ impl Drive {
             Change::Free { volume: freed },
         ];
         let erase = |_| panic!("nothing is erased");
-        change_extents(&sectors, &WANT, basis, &changes, &erase, &|_| ()).unwrap();
+        for (number, order) in changes.chunks(2).enumerate() {
+            let basis = if number == 0 { basis } else { told(&sectors, &WANT).unwrap().basis };
+            change_extents(&sectors, &WANT, basis, order, &erase, &|_| ()).unwrap();
+        }
+        refresh_third_copy(&sectors, WANT.drive, &|_| ()).unwrap();
         drive
     }
 
@@ -100,7 +104,8 @@ fn a_label_is_shown_with_its_extents_and_not_touched() {
         "(64M, blocks of 512 bytes) has a label of Hotbay.",
         "drive        7f3a91c0000000000000000000000001",
         "state        in operation, generation 5",
-        "copies       sequence 3, sequence 4",
+        "copies       sequence 3, sequence 2",
+        "third copy   sequence 3",
         "partitions   as they belong to the label",
         "extents      2 of at most 1016: 2.0M used, 2.0M dirty",
         "pvc-1  shop/data-db-0  0     2.0M   2.0M  used",
@@ -110,7 +115,8 @@ fn a_label_is_shown_with_its_extents_and_not_touched() {
     }
     let shown = object(&drive.path);
     assert_eq!(shown["label"], "Valid");
-    assert_eq!(shown["slots"][1], json!({ "state": "Valid", "sequence": 4 }));
+    assert_eq!(shown["slots"][0], json!({ "state": "Valid", "sequence": 3 }));
+    assert_eq!(shown["thirdCopy"]["extents"], shown["extents"]);
     assert_eq!(
         shown["extents"][0],
         json!({
@@ -138,6 +144,30 @@ fn what_is_no_label_is_told() {
     let (output, text) = inspect(&drive.path, &[]);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("both copies are damaged"), "{text}");
+    assert!(text.contains("copies       damaged, damaged"), "{text}");
+}
+
+#[test]
+fn the_third_copy_tells_all_when_the_others_are_gone() {
+    let drive = Drive::labelled();
+    let whole = object(&drive.path);
+    drive.write(1 << 20, &vec![0; 1 << 20]);
+    let (output, text) = inspect(&drive.path, &[]);
+    assert_eq!(output.status.code(), Some(4), "it is not a label: {text}");
+    for part in [
+        "has no label of Hotbay",
+        "copies       empty, empty",
+        "third copy   sequence 3",
+        "can be read. It may be older than the label was, and is not used:",
+        "drive        7f3a91c0000000000000000000000001",
+        "extents      2 of at most 1016: 2.0M used, 2.0M dirty",
+        "pvc-1  shop/data-db-0  0     2.0M   2.0M  used",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    let shown = object(&drive.path);
+    assert_eq!((&shown["label"], &shown["thirdCopy"]), (&json!("Absent"), &whole["thirdCopy"]));
+    assert_eq!(shown["thirdCopy"]["cluster"], whole["cluster"]);
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Drives {
         }
         let request = Request::Attach(attach(&work, at, identity));
         self.spawn(drive, request, Vec::new(), move |outcome| match outcome {
-            Ok(Done { response: Response::Attached(Ok(attached)), mut descriptors })
+            Ok(Done { response: Response::Attached(Ok(attached)), mut descriptors, .. })
                 if descriptors.len() == 1 =>
             {
                 let Attached { id, label, told } = attached;
@@ -211,7 +211,7 @@ impl Drives {
         let request = Detach { path, kind, evidence, known, release, even_with_volumes: false };
         let request = Request::Detach(request);
         self.spawn(drive, request, vec![descriptor], move |outcome| match outcome {
-            Ok(Done { response: Response::InUse { volumes }, mut descriptors })
+            Ok(Done { response: Response::InUse { volumes }, mut descriptors, .. })
                 if descriptors.len() == 1 =>
             {
                 let descriptor = descriptors.remove(0);
@@ -280,6 +280,9 @@ impl Drives {
                     running.await
                 }
             };
+            for warning in outcome.iter().flat_map(|done| &done.warnings) {
+                tracing::warn!(%drive, "{warning}");
+            }
             drop(ends.send(finish(outcome)).await);
         });
     }

@@ -37,6 +37,7 @@ const PARTITION_NAME: &str = "hotbay";
 const ENTRY_COUNT: u32 = 128;
 const ENTRY_BYTES: u32 = 128;
 const ENTRIES_BYTES: usize = 128 * 128;
+const GPT_MAGIC: &[u8; 8] = b"EFI PART";
 const GPT_HEADER_BYTES: usize = 92;
 const GPT_REVISION: u32 = 0x0001_0000;
 const GPT_ALTERNATE_AT: usize = 32;
@@ -105,16 +106,7 @@ pub enum TableState {
 impl Table {
     /// Lays the table out on a drive of this size.
     pub fn new(drive: DriveId, size_bytes: u64, block_bytes: u32) -> Result<Self, Unfit> {
-        if ![512, 4096].contains(&block_bytes) {
-            return Err(Unfit::BlockSize { block_bytes });
-        }
-        if size_bytes < LEAST_DRIVE_BYTES {
-            return Err(Unfit::TooSmall { size_bytes });
-        }
-        if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
-            return Err(Unfit::PartialBlock { size_bytes, block_bytes });
-        }
-        let layout = Layout::new(size_bytes, block_bytes);
+        let layout = Layout::of_fit(size_bytes, block_bytes)?;
         let entries = layout.entries(drive);
         let region = |part, block: u64, bytes| Region {
             part,
@@ -134,22 +126,31 @@ impl Table {
         Ok(Self { drive, size_bytes, block_bytes, regions })
     }
 
-    /// Where extents must end: before the last MiB of the partition, which is kept for a further copy of the label, and
-    /// on the drive. `state` is that of this table: a partition keeps the size that it was made with.
+    /// Where extents must end: before the last MiB of the partition, and on the drive. `state` is that of this table: a
+    /// partition keeps the size that it was made with.
     pub fn extents_end_bytes(&self, state: TableState) -> u64 {
-        self.third_copy_bytes(state).min(self.size_bytes)
+        self.last_mebibyte(state).min(self.size_bytes)
     }
 
-    /// Where the last MiB of the partition begins, which is not on a drive that has shrunk.
-    fn third_copy_bytes(&self, state: TableState) -> u64 {
+    /// Where the third copy of the label belongs, if the partition is whole and its end on the drive.
+    pub fn third_copy_bytes(&self, state: TableState) -> Option<u64> {
+        match state {
+            TableState::Unfinished | TableState::Foreign { .. } => None,
+            TableState::Whole | TableState::OtherSize { .. } => {
+                Some(self.last_mebibyte(state)).filter(|at| at + MIB <= self.size_bytes)
+            }
+        }
+    }
+
+    /// Where the last MiB of the partition begins: on a drive that has shrunk, perhaps behind its end.
+    fn last_mebibyte(&self, state: TableState) -> u64 {
         let size_bytes = match state {
-            TableState::OtherSize { size_bytes } => size_bytes,
+            TableState::OtherSize { size_bytes } => size_bytes.max(LEAST_DRIVE_BYTES),
             TableState::Whole | TableState::Unfinished | TableState::Foreign { .. } => {
                 self.size_bytes
             }
         };
-        let layout = Layout::new(size_bytes.max(LEAST_DRIVE_BYTES), self.block_bytes);
-        (layout.partition_last + 1) * u64::from(self.block_bytes) - MIB
+        Layout::new(size_bytes, self.block_bytes).last_mebibyte()
     }
 
     /// The parts, in the order in which they are to be written.
@@ -177,8 +178,7 @@ impl Table {
     fn other_size(&self, seen: &[Vec<u8>]) -> Option<u64> {
         let (_, header) =
             self.regions.iter().zip(seen).find(|(region, _)| region.part == Part::PrimaryHeader)?;
-        let alternate = u64::from_le_bytes(take(header, GPT_ALTERNATE_AT));
-        let size_bytes = alternate.checked_add(1)?.checked_mul(u64::from(self.block_bytes))?;
+        let size_bytes = size_named(header, self.block_bytes)?;
         if size_bytes == self.size_bytes {
             return None;
         }
@@ -222,7 +222,46 @@ struct HeaderPlace {
     entries: u64,
 }
 
+/// The size of the drive that a GPT was made for, by its primary header.
+fn size_named(header: &[u8], block_bytes: u32) -> Option<u64> {
+    let alternate = u64::from_le_bytes(take(header, GPT_ALTERNATE_AT));
+    alternate.checked_add(1)?.checked_mul(u64::from(block_bytes))
+}
+
+/// Where the third copy of a label may be, on a drive that has perhaps nothing else left of it: by the size that its
+/// GPT was made for, if it has one, and by its own. `second_block` is what is read where a primary header belongs.
+pub fn third_copy_places(second_block: &[u8], size_bytes: u64, block_bytes: u32) -> Vec<u64> {
+    let named = Some(second_block).filter(|block| block.starts_with(GPT_MAGIC));
+    let named = named.and_then(|block| size_named(block, block_bytes));
+    let layouts = named.into_iter().chain([size_bytes]);
+    let mut places: Vec<_> = layouts
+        .filter_map(|size| Layout::of_fit(size, block_bytes).ok())
+        .map(|layout| layout.last_mebibyte())
+        .filter(|at| at + MIB <= size_bytes)
+        .collect();
+    places.dedup();
+    places
+}
+
 impl Layout {
+    /// Of a drive that can have a table.
+    fn of_fit(size_bytes: u64, block_bytes: u32) -> Result<Self, Unfit> {
+        if ![512, 4096].contains(&block_bytes) {
+            return Err(Unfit::BlockSize { block_bytes });
+        }
+        if size_bytes < LEAST_DRIVE_BYTES {
+            return Err(Unfit::TooSmall { size_bytes });
+        }
+        if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
+            return Err(Unfit::PartialBlock { size_bytes, block_bytes });
+        }
+        Ok(Self::new(size_bytes, block_bytes))
+    }
+
+    fn last_mebibyte(&self) -> u64 {
+        (self.partition_last + 1) * u64::from(self.block_bytes) - MIB
+    }
+
     /// The caller has checked that block size and size fit.
     fn new(size_bytes: u64, block_bytes: u32) -> Self {
         let block = u64::from(block_bytes);
@@ -259,7 +298,7 @@ impl Layout {
 
     fn header(&self, drive: DriveId, place: &HeaderPlace, entries: &[u8]) -> Vec<u8> {
         let mut block = self.empty_block();
-        put(&mut block, 0, *b"EFI PART");
+        put(&mut block, 0, *GPT_MAGIC);
         put(&mut block, 8, GPT_REVISION.to_le_bytes());
         put(&mut block, 12, 92u32.to_le_bytes());
         put(&mut block, 24, place.own.to_le_bytes());

@@ -9,11 +9,12 @@
 //!
 //! The slot comes first, because it is the proof by which a half-written table is known as ours. The caller has
 //! proved the drive's identity and holds its lock: nobody else writes to it meanwhile. All calls may wait for the
-//! drive, so they are made in a child that may hang.
+//! drive, so they are made in a child that may hang. When a label is written, [`refresh_third_copy`] follows.
 
 mod change;
 mod inspect;
 mod sectors;
+mod third_copy;
 
 use std::io;
 
@@ -27,8 +28,9 @@ use hotbay_core::label::{
 use thiserror::Error;
 
 pub use self::change::{ExtentsError, change_extents, limit_bytes, told};
-pub use self::inspect::{Inspected, inspect};
+pub use self::inspect::{Inspected, ThirdCopy, inspect};
 pub use self::sectors::{FileSectors, Sectors};
+pub use self::third_copy::refresh_third_copy;
 
 /// How much of either end of a drive is zero if it is empty.
 pub const EMPTY_EDGE_BYTES: u64 = 4 * 1024 * 1024;
@@ -123,16 +125,20 @@ fn both_slots(device: &dyn Sectors) -> io::Result<[(Slot, Vec<Extent>); 2]> {
     Ok([read_slot(device, SlotNumber::Zero)?, read_slot(device, SlotNumber::One)?])
 }
 
+fn read_slot(device: &dyn Sectors, number: SlotNumber) -> io::Result<(Slot, Vec<Extent>)> {
+    read_copy(device, number.offset_bytes())
+}
+
 /// A header whose extent table is not the one that belongs to it is damaged: they were written together, and one of
 /// them has not arrived.
-fn read_slot(device: &dyn Sectors, number: SlotNumber) -> io::Result<(Slot, Vec<Extent>)> {
+fn read_copy(device: &dyn Sectors, at_byte: u64) -> io::Result<(Slot, Vec<Extent>)> {
     let mut block = vec![0; block_length(device)];
-    device.read_at(number.offset_bytes(), &mut block)?;
+    device.read_at(at_byte, &mut block)?;
     let slot = decode(block.first_chunk().expect("a block holds a header"));
     let Slot::Valid(Header { extents: digest, .. }) = slot else { return Ok((slot, Vec::new())) };
     let Some(length) = digest.table_bytes() else { return Ok((Slot::Damaged, Vec::new())) };
     let mut table = vec![0; length.next_multiple_of(block.len())];
-    device.read_at(number.offset_bytes() + TABLE_AT_BYTES, &mut table)?;
+    device.read_at(at_byte + TABLE_AT_BYTES, &mut table)?;
     Ok(match extents::decode(&table[..length], digest) {
         Some(extents) => (slot, extents),
         None => (Slot::Damaged, Vec::new()),
@@ -237,25 +243,36 @@ impl Writer<'_> {
         self.sync("found-synced")
     }
 
-    /// In one sync: whichever part of the slot is missing after a cut, its header does not fit what is there.
     fn slot(
         &self,
         slot: SlotNumber,
         header: &Header,
         extents: &[Extent],
     ) -> Result<(), LabelError> {
+        let steps = ["extents-written", "slot-written", "slot-synced"];
+        self.copy(slot.offset_bytes(), header, extents, steps)
+    }
+
+    /// In one sync: whichever part of the copy is missing after a cut, its header does not fit what is there.
+    fn copy(
+        &self,
+        at_byte: u64,
+        header: &Header,
+        extents: &[Extent],
+        [extents_written, written, synced]: [&'static str; 3],
+    ) -> Result<(), LabelError> {
         let mut block = vec![0; block_length(self.device)];
         block[..HEADER_BYTES].copy_from_slice(&encode(header));
         let mut table = extents::encode(extents);
         table.resize(table.len().next_multiple_of(block.len()), 0);
-        let (header_at, table_at) = (slot.offset_bytes(), slot.offset_bytes() + TABLE_AT_BYTES);
+        let table_at = at_byte + TABLE_AT_BYTES;
         if !table.is_empty() {
-            self.write(table_at, &table, "extents-written")?;
+            self.write(table_at, &table, extents_written)?;
         }
-        self.write(header_at, &block, "slot-written")?;
-        self.sync("slot-synced")?;
+        self.write(at_byte, &block, written)?;
+        self.sync(synced)?;
         self.read_back(table_at, &table)?;
-        self.read_back(header_at, &block)
+        self.read_back(at_byte, &block)
     }
 
     fn table(&self, table: &Table) -> Result<(), LabelError> {
@@ -311,3 +328,5 @@ mod extent_tests;
 pub(crate) mod loop_tests;
 #[cfg(test)]
 mod memory;
+#[cfg(test)]
+mod third_copy_tests;

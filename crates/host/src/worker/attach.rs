@@ -9,6 +9,7 @@ use hotbay_core::device::Denied;
 use hotbay_core::label::Found;
 use hotbay_core::label::change::{Basis, LabelTold};
 
+use super::follow::Follow;
 use super::look::{BLKID_LIMIT, kernel_id, sectors};
 use super::open::{Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
@@ -22,16 +23,16 @@ use crate::scan::{blkid, candidate_at, denied_by_contents, denied_from_outside};
 pub(super) fn attach(
     dir: &RuntimeDir,
     request: &Attach,
-    checkpoint: &dyn Fn(&'static str),
+    follow: Follow<'_>,
 ) -> Result<(Attached, File), AttachError> {
     let meant = meant(request);
-    let locked = meant.lock(dir, checkpoint)?;
-    let file = meant.open(&locked, checkpoint)?;
+    let locked = meant.lock(dir, follow.checkpoint)?;
+    let file = meant.open(&locked, follow.checkpoint)?;
     if !request.wipe.is_empty() {
-        wipe(&file, locked.id, request, checkpoint)?;
+        wipe(&file, locked.id, request, follow.checkpoint)?;
     }
-    let attached = label(&file, locked.id, request, checkpoint)?;
-    checkpoint("attach-labelled");
+    let attached = label(&file, locked.id, request, follow)?;
+    follow.reached("attach-labelled");
     // The lock ends here: all writes have returned.
     Ok((attached, file))
 }
@@ -41,15 +42,15 @@ pub(super) fn relabel(
     dir: &RuntimeDir,
     request: &Attach,
     given: Vec<OwnedFd>,
-    checkpoint: &dyn Fn(&'static str),
+    follow: Follow<'_>,
 ) -> Result<Attached, AttachError> {
     let meant = meant(request);
     let file = File::from(given.into_iter().next().ok_or_else(|| meant.missing())?);
     let id = kernel_id(&file).map_err(failed("look at the open drive"))?;
     let lock = writer_lock(dir, id)?;
     meant.prove_open(&file, id)?;
-    let attached = label(&file, id, request, checkpoint)?;
-    checkpoint("attach-relabelled");
+    let attached = label(&file, id, request, follow)?;
+    follow.reached("attach-relabelled");
     drop(lock);
     Ok(attached)
 }
@@ -62,27 +63,27 @@ fn label(
     file: &File,
     id: KernelId,
     request: &Attach,
-    checkpoint: &dyn Fn(&'static str),
+    follow: Follow<'_>,
 ) -> Result<Attached, AttachError> {
     let sectors = sectors(file, id).map_err(failed("ask for the drive's size"))?;
     let otherwise_empty = || otherwise_empty(&request.path);
-    let outcome = bring_up_to_date(&sectors, &request.want.0, otherwise_empty, checkpoint)
+    let outcome = bring_up_to_date(&sectors, &request.want.0, otherwise_empty, follow.checkpoint)
         .map_err(|error| match error {
-            LabelError::Unfit(_) | LabelError::Refused(_) | LabelError::NotProvedEmpty { .. } => {
-                AttachError::NotOurs { why: chain(&error) }
-            }
-            LabelError::Read(_)
-            | LabelError::Write { .. }
-            | LabelError::Sync(_)
-            | LabelError::ReadBack { .. } => AttachError::Failed {
-                step: "bring the label up to date".into(),
-                error: chain(&error),
-            },
-        })?;
+        LabelError::Unfit(_) | LabelError::Refused(_) | LabelError::NotProvedEmpty { .. } => {
+            AttachError::NotOurs { why: chain(&error) }
+        }
+        LabelError::Read(_)
+        | LabelError::Write { .. }
+        | LabelError::Sync(_)
+        | LabelError::ReadBack { .. } => {
+            AttachError::Failed { step: "bring the label up to date".into(), error: chain(&error) }
+        }
+    })?;
     // A release of a drive without a label leaves none; an attach never comes here.
     let header = outcome.header();
     let header =
         header.ok_or_else(|| AttachError::NotOurs { why: "it was to be released".into() })?;
+    follow.refresh_third_copy(&request.path, &sectors, header.drive);
     let reading = failed("read the label");
     match read_whole(&sectors).map_err(&reading)? {
         (Found::Valid { header: read, .. }, extents) if read == header => {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use hotbay_core::label::change::LabelTold;
 
+use super::follow::Follow;
 use super::look::{kernel_id, sectors};
 use super::open::{Meant, failed, writer_lock};
 use super::protocol::{ChangeLabel, LabelChangeError, ReadLabel, chain};
@@ -41,15 +42,18 @@ pub(super) fn change_label(
     dir: &RuntimeDir,
     request: &ChangeLabel,
     given: Vec<OwnedFd>,
-    checkpoint: &dyn Fn(&'static str),
+    follow: Follow<'_>,
 ) -> Result<LabelTold, LabelChangeError> {
     let ChangeLabel { path, kind, evidence, held, basis, changes, erase_bytes_per_second } =
         request;
     let drive = opened(dir, Meant { path, kind: *kind, evidence }, given)?;
-    let erase =
-        |range| erase::zero(&drive.file, drive.id, range, *erase_bytes_per_second, checkpoint);
-    change_extents(&drive.sectors, &held.0, *basis, changes, &erase, checkpoint)
-        .map_err(|error| not_changed("change the label", error))
+    let erase = |range| {
+        erase::zero(&drive.file, drive.id, range, *erase_bytes_per_second, follow.checkpoint)
+    };
+    let told = change_extents(&drive.sectors, &held.0, *basis, changes, &erase, follow.checkpoint)
+        .map_err(|error| not_changed("change the label", error))?;
+    follow.refresh_third_copy(path, &drive.sectors, held.0.drive);
+    Ok(told)
 }
 
 /// Tells the label that the next order is decided on.

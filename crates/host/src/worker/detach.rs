@@ -10,6 +10,7 @@ use hotbay_core::label::extents::{Extent, Use};
 use hotbay_core::label::update::Want;
 use hotbay_core::label::{Found, Header};
 
+use super::follow::Follow;
 use super::look::{kernel_id, open_sectors, sectors};
 use super::open::{Meant, is_current};
 use super::protocol::{Detach, Detached, LabelWant, chain};
@@ -48,7 +49,7 @@ pub(super) fn detach(
     dir: &RuntimeDir,
     request: &Detach,
     descriptor: Option<OwnedFd>,
-    checkpoint: &dyn Fn(&'static str),
+    follow: Follow<'_>,
 ) -> Result<Detached, InUse> {
     let mut known = request.known;
     let mut open = descriptor.map(File::from);
@@ -56,7 +57,7 @@ pub(super) fn detach(
         (Some(file), Some(LabelWant(want))) => match kernel_id(file) {
             Ok(id) => {
                 known = Some(id);
-                release_and_close(dir, &mut open, (id, &want), request, checkpoint)
+                release_and_close(dir, &mut open, (id, &want), request, follow)
             }
             Err(error) => Err(NotReleased::Failed(error.to_string())),
         },
@@ -66,7 +67,7 @@ pub(super) fn detach(
         }
         // A drive that is nowhere has no label to write.
         (None, Some(LabelWant(want))) if !request.path.is_empty() => {
-            release_closed(dir, request, &want, checkpoint)
+            release_closed(dir, request, &want, follow)
         }
         (None, Some(_) | None) => Ok(None),
     };
@@ -76,7 +77,7 @@ pub(super) fn detach(
         Err(NotReleased::InUse { volumes }) => return Err(InUse { volumes, descriptor: open }),
     };
     drop(open);
-    checkpoint("detach-closed");
+    follow.reached("detach-closed");
     let proof = prove(Path::new(&request.path), request.kind, &request.evidence, known);
     Ok(Detached { label, label_not_updated, proof })
 }
@@ -87,17 +88,17 @@ fn release_and_close(
     open: &mut Option<File>,
     (id, want): (KernelId, &Want),
     request: &Detach,
-    checkpoint: &dyn Fn(&'static str),
+    follow: Follow<'_>,
 ) -> Released {
     let Some(file) = open.as_ref() else { return Ok(None) };
     let lock = WriterLock::take(dir, id).map_err(|error| NotReleased::Failed(chain(&error)));
     // Also while somebody else may write to it. A descriptor of what is gone from the machine is of no use to a volume.
-    if !request.even_with_volumes && is_current(file, id) {
+    if !request.even_with_volumes && is_there(file, id, &request.path) {
         refuse_if_in_use(file, id, want)?;
     }
     let lock = lock?;
-    let released = release(file, id, want, checkpoint);
-    checkpoint("detach-labelled");
+    let released = release(&request.path, file, id, want, follow);
+    follow.reached("detach-labelled");
     // The last close, as the agent has dropped its own copy. What the kernel still has to write it writes here, under
     // the lock.
     drop(open.take());
@@ -105,16 +106,21 @@ fn release_and_close(
     released
 }
 
+/// Whether what is open is still on the machine; a plain file is if it has its name.
+fn is_there(file: &File, id: KernelId, path: &str) -> bool {
+    match id {
+        KernelId::Block(_) => is_current(file, id),
+        KernelId::File { .. } => {
+            matches!(KernelId::of_path(Path::new(path)), Ok(Some(at)) if at == id)
+        }
+    }
+}
+
 /// Releases the label of a drive that nobody here has open. One that is released is not opened for writing.
-fn release_closed(
-    dir: &RuntimeDir,
-    request: &Detach,
-    want: &Want,
-    checkpoint: &dyn Fn(&'static str),
-) -> Released {
+fn release_closed(dir: &RuntimeDir, request: &Detach, want: &Want, follow: Follow<'_>) -> Released {
     let meant = Meant { path: &request.path, kind: request.kind, evidence: &request.evidence };
     // Before it is even read: a drive that hangs under someone's write would keep this child as well.
-    let locked = meant.lock(dir, checkpoint).map_err(not_released)?;
+    let locked = meant.lock(dir, follow.checkpoint).map_err(not_released)?;
     let looked = open_sectors(Path::new(&request.path)).and_then(|drive| read_whole(&drive));
     match looked.map_err(not_released)? {
         (Found::Valid { header, slot: _ }, extents) if is_held(&header, want) => {
@@ -126,9 +132,9 @@ fn release_closed(
         // Nothing that could be released, so nothing that could not.
         (Found::Absent | Found::Damaged | Found::UnknownVersion(_), _) => return Ok(None),
     }
-    let file = meant.open(&locked, checkpoint).map_err(not_released)?;
-    let released = release(&file, locked.id, want, checkpoint);
-    checkpoint("detach-labelled");
+    let file = meant.open(&locked, follow.checkpoint).map_err(not_released)?;
+    let released = release(&request.path, &file, locked.id, want, follow);
+    follow.reached("detach-labelled");
     released
 }
 
@@ -168,10 +174,14 @@ fn none_used(extents: &[Extent]) -> Result<(), NotReleased> {
     Err(NotReleased::InUse { volumes })
 }
 
-fn release(file: &File, id: KernelId, want: &Want, checkpoint: &dyn Fn(&'static str)) -> Released {
+fn release(path: &str, file: &File, id: KernelId, want: &Want, follow: Follow<'_>) -> Released {
     let sectors = sectors(file, id).map_err(not_released)?;
     // A release writes no new label, so whether the drive is empty does not matter.
-    let outcome = bring_up_to_date(&sectors, want, || Err(vec![]), checkpoint)
+    let outcome = bring_up_to_date(&sectors, want, || Err(vec![]), follow.checkpoint)
         .map_err(|error| NotReleased::Failed(chain(&error)))?;
-    Ok(outcome.header().map(LabelSeen::from))
+    let header = outcome.header();
+    if let Some(header) = header {
+        follow.refresh_third_copy(path, &sectors, header.drive);
+    }
+    Ok(header.map(LabelSeen::from))
 }

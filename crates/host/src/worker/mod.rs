@@ -14,6 +14,7 @@ mod attach;
 mod change;
 mod channel;
 mod detach;
+mod follow;
 mod look;
 mod open;
 mod pool;

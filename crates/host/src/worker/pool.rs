@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::channel::{self, Incoming, Outgoing};
-use super::protocol::{Request, Response, ToWorker};
+use super::protocol::{FromWorker, Request, Response, ToWorker};
 use crate::runtime_dir::RuntimeDir;
 
 /// How many children there may be.
@@ -70,6 +70,8 @@ pub struct Running {
 pub struct Done {
     pub response: Response,
     pub descriptors: Vec<OwnedFd>,
+    /// What went wrong beside what was asked, and does not change the answer.
+    pub warnings: Vec<String>,
 }
 
 /// Why there is no answer.
@@ -287,7 +289,9 @@ impl Worker {
     ) -> Result<Done, WorkerError> {
         match self.exchange(message, descriptors).await {
             Ok(Some((response, descriptors))) => match channel::decode(&response) {
-                Ok(response) => Ok(Done { response, descriptors }),
+                Ok(FromWorker { response, warnings }) => {
+                    Ok(Done { response, descriptors, warnings })
+                }
                 Err(source) => Err(WorkerError::Garbled { pid: self.pid, source }),
             },
             Ok(None) => Err(self.died().await),

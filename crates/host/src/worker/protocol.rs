@@ -138,6 +138,14 @@ pub enum Response {
     Closed,
 }
 
+/// What a child sends.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct FromWorker {
+    pub(super) response: Response,
+    /// What went wrong beside what was asked, and does not change the answer.
+    pub(super) warnings: Vec<String>,
+}
+
 /// What is on a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Looked {

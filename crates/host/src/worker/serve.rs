@@ -1,5 +1,6 @@
 //! The child's side: one request at a time, until the agent's end of the socket closes.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,14 +10,16 @@ use super::attach::{attach, relabel};
 use super::change::{change_label, read_label};
 use super::channel::{self, Incoming, Outgoing};
 use super::detach::{InUse, detach};
+use super::follow::Follow;
 use super::look::{identify, look};
-use super::protocol::{Request, Response, ToWorker, chain};
+use super::protocol::{FromWorker, Request, Response, ToWorker, chain};
 use crate::runtime_dir::RuntimeDir;
 
 /// What a child does: serves the agent at the other end of its standard input, and ends with it.
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
-/// `attach-opened`, those of [`super::wipe`] and of [`crate::label::bring_up_to_date`], `attach-labelled`;
+/// `attach-opened`, those of [`super::wipe`], of [`crate::label::bring_up_to_date`] and of
+/// [`crate::label::refresh_third_copy`], `attach-labelled`;
 /// `attach-relabelled`; `erase-piece` after each, and those of [`crate::label::change_extents`]; `detach-labelled`,
 /// `detach-closed`.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
@@ -48,10 +51,13 @@ fn serve(socket: impl AsFd, checkpoint: fn(&'static str)) -> io::Result<()> {
             ToWorker::Descriptors => given = descriptors,
             ToWorker::Do { runtime_dir, request } => {
                 let dir = RuntimeDir::at(runtime_dir).map_err(io::Error::other)?;
+                let warnings = RefCell::new(Vec::new());
+                let follow = Follow { checkpoint: &checkpoint, warnings: &warnings };
                 let (response, file) =
-                    carry_out(&dir, *request, std::mem::take(&mut given), checkpoint);
+                    carry_out(&dir, *request, std::mem::take(&mut given), follow);
                 let descriptors: Vec<_> = file.iter().map(AsFd::as_fd).collect();
-                Outgoing::new(&channel::encode(&response)?, &descriptors).send(&socket, true)?;
+                let message = channel::encode(&FromWorker { response, warnings: warnings.take() })?;
+                Outgoing::new(&message, &descriptors).send(&socket, true)?;
             }
         }
     }
@@ -61,27 +67,27 @@ fn carry_out(
     dir: &RuntimeDir,
     request: Request,
     given: Vec<OwnedFd>,
-    checkpoint: fn(&'static str),
+    follow: Follow<'_>,
 ) -> (Response, Option<File>) {
     match request {
         Request::Identify { path } => (Response::Identified(identify(&path)), None),
         Request::Look { path } => (Response::Looked(look(&path)), None),
-        Request::Attach(request) => match attach(dir, &request, &checkpoint) {
+        Request::Attach(request) => match attach(dir, &request, follow) {
             Ok((attached, file)) => (Response::Attached(Ok(attached)), Some(file)),
             Err(error) => (Response::Attached(Err(error)), None),
         },
         Request::Relabel(request) => {
-            (Response::Attached(relabel(dir, &request, given, &checkpoint)), None)
+            (Response::Attached(relabel(dir, &request, given, follow)), None)
         }
         Request::ChangeLabel(request) => {
-            (Response::LabelChanged(change_label(dir, &request, given, &checkpoint)), None)
+            (Response::LabelChanged(change_label(dir, &request, given, follow)), None)
         }
         Request::ReadLabel(request) => {
             (Response::LabelRead(read_label(dir, &request, given)), None)
         }
         Request::Detach(request) => {
             let descriptor = given.into_iter().next();
-            match detach(dir, &request, descriptor, &checkpoint) {
+            match detach(dir, &request, descriptor, follow) {
                 Ok(detached) => (Response::Detached(detached), None),
                 Err(InUse { volumes, descriptor }) => (Response::InUse { volumes }, descriptor),
             }

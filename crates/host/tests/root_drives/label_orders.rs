@@ -3,12 +3,14 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use hotbay_core::device::Observed;
 use hotbay_core::ids::VolumeId;
 use hotbay_core::label::change::{Basis, Change, ChangeRefused, LabelTold, MOST_CHANGES};
 use hotbay_core::label::extents::{Claim, Extent, MOST_EXTENTS, Use};
 use hotbay_core::label::update::Want;
+use hotbay_core::label::{Found, Slot};
 use hotbay_host::locks::WriterLock;
 use hotbay_host::proof::Proof;
 use hotbay_host::worker::{
@@ -29,6 +31,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_full_label_goes_through_a_child", full),
     ("an_attach_tells_the_label_whole", told),
     ("a_drive_with_volumes_is_not_closed", in_use),
+    ("a_file_that_is_gone_is_closed_with_its_volumes", gone),
+    ("the_third_copy_follows_the_label", third_copy),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -91,7 +95,7 @@ impl Open {
     }
 
     /// Whether some MiB have this byte and no other: as the drive is read, and as it is in the file behind it.
-    fn has(&self, backing: &std::path::Path, mebibytes: std::ops::Range<u64>, byte: u8) -> bool {
+    fn has(&self, backing: &Path, mebibytes: std::ops::Range<u64>, byte: u8) -> bool {
         let opened = File::from(self.descriptor.try_clone().unwrap());
         let behind = File::open(backing).unwrap();
         mebibytes.into_iter().all(|mib| {
@@ -348,5 +352,57 @@ fn in_use() {
         let detached = detach(&workers, purged, None).await;
         assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
         assert!(!detached.label.unwrap().in_operation);
+    });
+}
+
+/// The third copy follows every write of a label by a child.
+fn third_copy() {
+    if skipped("third_copy") {
+        return;
+    }
+    block_on(async {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let device = rig.loop_drive("a.img");
+        let inspected = || hotbay_host::label::inspect(Path::new(&device.path)).unwrap();
+        let follows = |step: &str| {
+            let inspected = inspected();
+            let third = inspected.third_copy.unwrap();
+            let Found::Valid { header, .. } = inspected.found else { panic!("{step}: no label") };
+            assert_eq!(third.slot, Slot::Valid(header), "{step}");
+            assert_eq!(third.extents, inspected.extents, "{step}");
+        };
+        let (open, label) = deleted(&workers, &device.path).await;
+        follows("changed");
+        let label = open.change(&workers, open.order(label.basis, erase(1, 40))).await.unwrap();
+        follows("erased");
+        open.change(&workers, open.order(label.basis, free(2))).await.unwrap();
+        detach(&workers, detach_of(&open.drive), Some(open.descriptor)).await;
+        follows("released");
+        let (_, descriptor) = attach(&workers, attach_of(&open.drive)).await.unwrap();
+        follows("attached");
+
+        // One that was lost is written again by the next attach, which has nothing else to write.
+        let before = inspected();
+        let at = 62 * MIB;
+        File::from(descriptor.try_clone().unwrap()).write_all_at(&[0; 512], at).unwrap();
+        assert_eq!(inspected().third_copy.unwrap().slot, Slot::Empty);
+        let open = Open { drive: open.drive, descriptor };
+        open.ask(&workers, Request::Relabel(attach_of(&open.drive))).await;
+        assert_eq!(inspected(), before);
+    });
+}
+
+/// What is gone from the machine is let go, so that it is opened anew when it is back.
+fn gone() {
+    block_on(async {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let path = rig.file("a.img");
+        let (open, _) = deleted(&workers, path.to_str().unwrap()).await;
+        std::fs::remove_file(&path).unwrap();
+        let running = workers.start(Request::Detach(detach_of(&open.drive)), open.copy()).unwrap();
+        let done = tokio::time::timeout(LIMIT, running).await.unwrap().unwrap();
+        assert!(matches!(done.response, Response::Detached(_)), "{done:?}");
     });
 }

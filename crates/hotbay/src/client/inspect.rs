@@ -5,7 +5,7 @@ use std::path::Path;
 use hotbay_core::label::extents::{Extent, MOST_EXTENTS, Use, in_conflict};
 use hotbay_core::label::table::TableState;
 use hotbay_core::label::{Found, Header, Slot};
-use hotbay_host::label::{self, Inspected};
+use hotbay_host::label::{self, Inspected, ThirdCopy};
 use serde::Serialize;
 
 use super::error::ClientError;
@@ -27,6 +27,9 @@ struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     format_version: Option<u32>,
     slots: Vec<SlotShown>,
+    /// The copy at the end of the partition, if there is one. It counts for nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    third_copy: Option<ThirdShown>,
     #[serde(skip_serializing_if = "Option::is_none", flatten)]
     header: Option<HeaderShown>,
     /// Whole, Unfinished, OtherSize or Foreign.
@@ -42,6 +45,16 @@ struct SlotShown {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     sequence: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ThirdShown {
+    /// Valid, Damaged or UnknownVersion.
+    state: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none", flatten)]
+    header: Option<HeaderShown>,
+    extents: Vec<ExtentShown>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -98,26 +111,12 @@ pub(crate) fn run(
 }
 
 fn shown(path: &Path, inspected: &Inspected) -> Shown {
-    let Inspected { size_bytes, block_bytes, slots, found, extents, table } = inspected;
+    let Inspected { size_bytes, block_bytes, slots, found, extents, table, third_copy } = inspected;
     let (label, header, format_version) = match found {
         Found::Valid { header, .. } => ("Valid", Some(header_shown(header)), None),
         Found::Absent => ("Absent", None, None),
         Found::Damaged => ("Damaged", None, None),
         Found::UnknownVersion(version) => ("UnknownVersion", None, Some(*version)),
-    };
-    let conflicts: Vec<_> = in_conflict(extents).collect();
-    let extent = |extent: &Extent| ExtentShown {
-        volume: extent.volume.to_string(),
-        name: extent.name.to_string(),
-        claim: extent.claim.as_ref().map(ToString::to_string),
-        part: extent.part,
-        start_bytes: extent.start_bytes,
-        length_bytes: extent.length_bytes,
-        usage: match extent.usage {
-            Use::Used => "Used",
-            Use::Dirty => "Dirty",
-        },
-        conflict: conflicts.contains(&extent.volume),
     };
     Shown {
         path: path.display().to_string(),
@@ -133,8 +132,38 @@ fn shown(path: &Path, inspected: &Inspected) -> Shown {
             TableState::OtherSize { .. } => "OtherSize",
             TableState::Foreign { .. } => "Foreign",
         }),
-        extents: extents.iter().map(extent).collect(),
+        extents: extents_shown(extents),
+        third_copy: third_copy.as_ref().and_then(third_shown),
     }
+}
+
+/// Nothing for a drive that has none, as most drives of others.
+fn third_shown(copy: &ThirdCopy) -> Option<ThirdShown> {
+    let header = match copy.slot {
+        Slot::Empty | Slot::NoLabel => return None,
+        Slot::Valid(header) => Some(header_shown(&header)),
+        Slot::Damaged | Slot::UnknownVersion(_) => None,
+    };
+    let SlotShown { state, sequence: _ } = slot_shown(&copy.slot);
+    Some(ThirdShown { state, header, extents: extents_shown(&copy.extents) })
+}
+
+fn extents_shown(extents: &[Extent]) -> Vec<ExtentShown> {
+    let conflicts: Vec<_> = in_conflict(extents).collect();
+    let extent = |extent: &Extent| ExtentShown {
+        volume: extent.volume.to_string(),
+        name: extent.name.to_string(),
+        claim: extent.claim.as_ref().map(ToString::to_string),
+        part: extent.part,
+        start_bytes: extent.start_bytes,
+        length_bytes: extent.length_bytes,
+        usage: match extent.usage {
+            Use::Used => "Used",
+            Use::Dirty => "Dirty",
+        },
+        conflict: conflicts.contains(&extent.volume),
+    };
+    extents.iter().map(extent).collect()
 }
 
 fn header_shown(header: &Header) -> HeaderShown {
@@ -169,31 +198,58 @@ fn print(screen: &mut Screen, shown: &Shown) -> Result<(), ClientError> {
         (_, None) => "has a label that cannot be trusted: both copies are damaged.".to_owned(),
     };
     screen.line(&format!("{path} ({size}, blocks of {} bytes) {verdict}", shown.block_bytes))?;
-    let mut line = |about: &str, text: String| screen.line(&format!("  {about:<12} {text}"));
     if let Some(header) = &shown.header {
-        let state = if header.in_operation { "in operation" } else { "released" };
-        line("drive", header.drive.clone())?;
-        line("cluster", header.cluster.clone())?;
-        line("node", header.node.clone())?;
-        line("state", format!("{state}, generation {}", header.generation))?;
+        print_header(screen, header)?;
     }
-    if shown.label != "Absent" {
-        let copies = shown.slots.iter().map(|slot| match slot.sequence {
-            Some(sequence) => format!("sequence {sequence}"),
-            None => slot.state.to_lowercase(),
-        });
-        line("copies", copies.collect::<Vec<_>>().join(", "))?;
+    if shown.label != "Absent" || shown.third_copy.is_some() {
+        let copies = shown.slots.iter().map(|slot| copy_in_words(slot.state, slot.sequence));
+        line(screen, "copies", &copies.collect::<Vec<_>>().join(", "))?;
+        let third = shown.third_copy.as_ref().map_or_else(
+            || "none".to_owned(),
+            |third| {
+                let sequence = third.header.as_ref().map(|header| header.sequence);
+                copy_in_words(third.state, sequence)
+            },
+        );
+        line(screen, "third copy", &third)?;
     }
     if let Some(table) = shown.partition_table {
-        line("partitions", in_words(table).to_owned())?;
+        line(screen, "partitions", in_words(table))?;
     }
     if shown.header.is_some() {
-        line("extents", summary(&shown.extents))?;
-    }
-    if !shown.extents.is_empty() {
         print_extents(screen, &shown.extents)?;
     }
+    // What is left when both copies are gone; beside a label that counts it says nothing of its own.
+    if let (None, Some(ThirdShown { header: Some(header), extents, .. })) =
+        (&shown.header, &shown.third_copy)
+    {
+        screen.line(
+            "The third copy, at the end of the partition, can be read. It may be older than the label was, \
+             and is not used:",
+        )?;
+        print_header(screen, header)?;
+        print_extents(screen, extents)?;
+    }
     Ok(())
+}
+
+fn line(screen: &mut Screen, about: &str, text: &str) -> Result<(), ClientError> {
+    Ok(screen.line(&format!("  {about:<12} {text}"))?)
+}
+
+fn print_header(screen: &mut Screen, header: &HeaderShown) -> Result<(), ClientError> {
+    let state = if header.in_operation { "in operation" } else { "released" };
+    line(screen, "drive", &header.drive)?;
+    line(screen, "cluster", &header.cluster)?;
+    line(screen, "node", &header.node)?;
+    line(screen, "state", &format!("{state}, generation {}", header.generation))
+}
+
+fn copy_in_words(state: &str, sequence: Option<u64>) -> String {
+    match sequence {
+        Some(sequence) => format!("sequence {sequence}"),
+        None => state.to_lowercase(),
+    }
 }
 
 fn in_words(table: &str) -> &'static str {
@@ -226,6 +282,10 @@ fn print_extents(screen: &mut Screen, extents: &[ExtentShown]) -> Result<(), Cli
         Squeeze::Cut { title: "NAME", least: 12 },
         Squeeze::Drop { title: "CLAIM" },
     ];
+    line(screen, "extents", &summary(extents))?;
+    if extents.is_empty() {
+        return Ok(());
+    }
     let row = |extent: &ExtentShown| {
         let (usage, tone) = match (extent.conflict, extent.usage) {
             (true, _) => ("overlaps", Tone::Bad),
