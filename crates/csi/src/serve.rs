@@ -315,6 +315,27 @@ mod tests {
         assert!(matches!(refused, BindError::TooLong { .. }), "{refused:?}");
     }
 
+    /// Two programs that start at once must not both take a stale socket for theirs.
+    #[test]
+    fn of_several_starts_at_once_one_has_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        for _ in 0..50 {
+            drop(StdListener::bind(&path).unwrap());
+            let barrier = std::sync::Barrier::new(4);
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let start = || {
+                    barrier.wait();
+                    Socket::bind(&path).ok()
+                };
+                let starts: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+                starts.into_iter().map(|start| start.join().unwrap()).collect()
+            });
+            assert_eq!(bound.iter().flatten().count(), 1);
+            StdStream::connect(&path).unwrap();
+        }
+    }
+
     /// A process that was replaced must not take the socket of its successor with it.
     #[test]
     fn socket_of_a_successor_stays() {

@@ -18,6 +18,9 @@ use crate::rig::{
 /// Well formed, and nobody's.
 const NOBODY: &str = "00000000000000000000000000000fff";
 
+/// What is wrong with a request that is good otherwise.
+type Wrong = (&'static str, fn(&mut csi::CreateVolumeRequest));
+
 fn assert_refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, what: &str) {
     let status = answer.unwrap_err();
     assert_eq!(status.code(), code, "{what}: {status}");
@@ -33,7 +36,7 @@ async fn create_refuses_what_cannot_be_meant() {
         change(&mut request);
         request
     };
-    let wrong: &[(&str, fn(&mut csi::CreateVolumeRequest))] = &[
+    let wrong: &[Wrong] = &[
         ("no name", |r| r.name.clear()),
         ("long name", |r| r.name = "x".repeat(129)),
         ("NUL in the name", |r| r.name = "a\0b".to_owned()),
@@ -96,7 +99,7 @@ async fn other_volume_of_the_same_name_is_not_given_out() {
     let rig = Rig::new();
     let mut controller = rig.controller();
     made(&mut controller, "a").await;
-    let wrong: &[(&str, fn(&mut csi::CreateVolumeRequest))] = &[
+    let wrong: &[Wrong] = &[
         ("another size", |r| {
             let size = csi::CapacityRange { required_bytes: 128 * MIB, limit_bytes: 0 };
             r.capacity_range = Some(size);
