@@ -3,6 +3,7 @@
 use std::path::{Component, Path};
 
 use hotbay_api::csi;
+use hotbay_api::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use hotbay_csi::platform::{Access, Sizes};
 use hotbay_csi::request::controller as controller_requests;
 use hotbay_csi::request::{NAME_BYTES_MAX, PATH_BYTES_MAX, Refusal, node as node_requests};
@@ -96,25 +97,34 @@ fn assert_path(path: &Path) {
     assert!(!path.components().any(|part| part == Component::ParentDir), "{path:?}");
 }
 
-pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
-    use csi::volume_capability::{AccessMode, AccessType, MountVolume};
-    let id = "7f3a91c07f3a91c07f3a91c07f3a91c0".to_owned();
+fn capability() -> csi::VolumeCapability {
     let mount = MountVolume {
         fs_type: "ext4".to_owned(),
         mount_flags: vec!["noatime".to_owned()],
         ..MountVolume::default()
     };
-    let capability = csi::VolumeCapability {
+    csi::VolumeCapability {
         access_type: Some(AccessType::Mount(mount)),
         access_mode: Some(AccessMode { mode: 7 }),
-    };
-    let range = csi::CapacityRange { required_bytes: 1 << 30, limit_bytes: 2 << 30 };
+    }
+}
+
+const ID: &str = "7f3a91c07f3a91c07f3a91c07f3a91c0";
+const RANGE: csi::CapacityRange =
+    csi::CapacityRange { required_bytes: 1 << 30, limit_bytes: 2 << 30 };
+
+pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
+    [controller_seeds(), node_seeds()].concat()
+}
+
+fn controller_seeds() -> Vec<Vec<u8>> {
+    let id = ID.to_owned();
     let segments = [("hotbay.dev/node".to_owned(), id.clone())].into();
     let topology = csi::Topology { segments };
     let create = csi::CreateVolumeRequest {
         name: "pvc-1".to_owned(),
-        capacity_range: Some(range),
-        volume_capabilities: vec![capability.clone()],
+        capacity_range: Some(RANGE),
+        volume_capabilities: vec![capability()],
         parameters: [("media".to_owned(), "ssd".to_owned())].into(),
         accessibility_requirements: Some(csi::TopologyRequirement {
             requisite: vec![topology.clone()],
@@ -122,57 +132,63 @@ pub(crate) fn request_seeds() -> Vec<Vec<u8>> {
         }),
         ..Default::default()
     };
+    let attach = csi::ControllerPublishVolumeRequest {
+        volume_id: id.clone(),
+        node_id: id.clone(),
+        volume_capability: Some(capability()),
+        ..Default::default()
+    };
+    let grow = csi::ControllerExpandVolumeRequest {
+        volume_id: id.clone(),
+        capacity_range: Some(RANGE),
+        ..Default::default()
+    };
+    let list = csi::ListVolumesRequest { max_entries: 10, starting_token: id };
+    let capacity = csi::GetCapacityRequest {
+        volume_capabilities: vec![capability()],
+        accessible_topology: Some(topology),
+        ..Default::default()
+    };
+    vec![
+        create.encode_to_vec(),
+        attach.encode_to_vec(),
+        grow.encode_to_vec(),
+        list.encode_to_vec(),
+        capacity.encode_to_vec(),
+    ]
+}
+
+fn node_seeds() -> Vec<Vec<u8>> {
+    let id = ID.to_owned();
     let publish = csi::NodePublishVolumeRequest {
         volume_id: id.clone(),
         staging_target_path: "/var/lib/kubelet/staging".to_owned(),
         target_path: "/var/lib/kubelet/pods/a b/mount".to_owned(),
-        volume_capability: Some(capability.clone()),
+        volume_capability: Some(capability()),
         readonly: true,
         ..Default::default()
     };
     let stage = csi::NodeStageVolumeRequest {
         volume_id: id.clone(),
         staging_target_path: "/var/lib/kubelet/staging".to_owned(),
-        volume_capability: Some(capability.clone()),
+        volume_capability: Some(capability()),
         ..Default::default()
     };
     let expand = csi::NodeExpandVolumeRequest {
         volume_id: id.clone(),
         volume_path: "/var/lib/kubelet/pods/a".to_owned(),
-        capacity_range: Some(range),
-        volume_capability: Some(capability.clone()),
-        ..Default::default()
-    };
-    let attach = csi::ControllerPublishVolumeRequest {
-        volume_id: id.clone(),
-        node_id: id.clone(),
-        volume_capability: Some(capability.clone()),
-        ..Default::default()
-    };
-    let grow = csi::ControllerExpandVolumeRequest {
-        volume_id: id.clone(),
-        capacity_range: Some(range),
+        capacity_range: Some(RANGE),
+        volume_capability: Some(capability()),
         ..Default::default()
     };
     let unpublish = csi::NodeUnpublishVolumeRequest {
         volume_id: id.clone(),
         target_path: "/var/lib/kubelet/pods/a".to_owned(),
     };
-    let list = csi::ListVolumesRequest { max_entries: 10, starting_token: id };
-    let capacity = csi::GetCapacityRequest {
-        volume_capabilities: vec![capability],
-        accessible_topology: Some(topology),
-        ..Default::default()
-    };
     vec![
-        create.encode_to_vec(),
         publish.encode_to_vec(),
         stage.encode_to_vec(),
         expand.encode_to_vec(),
-        attach.encode_to_vec(),
-        grow.encode_to_vec(),
         unpublish.encode_to_vec(),
-        list.encode_to_vec(),
-        capacity.encode_to_vec(),
     ]
 }

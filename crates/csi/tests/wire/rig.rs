@@ -13,14 +13,23 @@ use hotbay_core::ids::NodeId;
 use hotbay_csi::identity::Identity;
 use hotbay_csi::serve::{self, Socket};
 use hotbay_csi::simulated::Simulated;
-use hyper_util::rt::TokioIo;
+use http::Uri;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::handshake;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
+use tonic::body::Body;
 use tonic::transport::{Channel, Endpoint};
+use tower::util::BoxCloneService;
 
 pub(crate) const HERE: NodeId = NodeId::from_bits(0xa);
 pub(crate) const THERE: NodeId = NodeId::from_bits(0xb);
 pub(crate) const MIB: i64 = 1 << 20;
+
+/// What is below a client that does not count by itself.
+pub(crate) type Patient =
+    BoxCloneService<http::Request<Body>, http::Response<Incoming>, hyper::Error>;
 
 /// Two machines with 100 GiB each; the Node service is that of [`HERE`]. All ends with it.
 pub(crate) struct Rig {
@@ -60,6 +69,20 @@ impl Rig {
     pub(crate) fn identities(&self) -> [IdentityClient<Channel>; 2] {
         let sockets = ["c.sock", "n.sock"].map(|name| self.dir.path().join(name));
         sockets.map(|socket| IdentityClient::new(dial(socket)))
+    }
+
+    /// A client that leaves a deadline in the header to the server alone; the usual one counts by itself as well.
+    pub(crate) async fn patient_controller(&self) -> ControllerClient<Patient> {
+        let socket = UnixStream::connect(self.dir.path().join("c.sock")).await.unwrap();
+        let (sender, connection) =
+            handshake::<_, _, Body>(TokioExecutor::new(), TokioIo::new(socket)).await.unwrap();
+        tokio::spawn(connection);
+        let send = move |request| {
+            let mut sender = sender.clone();
+            async move { sender.send_request(request).await }
+        };
+        let origin = Uri::from_static("http://localhost");
+        ControllerClient::with_origin(BoxCloneService::new(tower::service_fn(send)), origin)
     }
 
     /// A path in the rig's folder; nothing is there yet.
