@@ -8,6 +8,10 @@ default:
 check:
     cargo xtask check
 
+# csi-sanity against the simulated platform; needs Go, once
+csi:
+    cargo xtask csi
+
 # Tests on loop devices; needs root
 root:
     cargo xtask root

@@ -1,8 +1,8 @@
 //! One call, from its start to its answer: how long its caller waits, what is logged, which code it gets.
 //!
-//! A call that changes something runs as a task of its own, with its turn on the volume. If its caller goes away or its
-//! deadline passes, the caller is told so, and **the work goes on to its end**: half a change would be worse than a late
-//! one. Until then others are told that it is under way. A call that only reads is dropped with its caller.
+//! A call that changes something runs as a task of its own, with its turn on the volume. If its caller goes away or
+//! its deadline passes, the caller is told so, and **the work goes on to its end**: half a change would be worse than a
+//! late one. Until then others are told that it is under way. A call that only reads is dropped with its caller.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};

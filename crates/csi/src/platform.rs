@@ -1,6 +1,6 @@
 //! What is below the CSI services: the provisioner, in two halves because they run in two processes. The controller
 //! implements [`ControllerPlatform`] over its registry, the agent [`NodePlatform`] over its machine, and
-//! a simulated platform both in memory.
+//! [`crate::simulated`] both in memory.
 //!
 //! What the services see to, and a platform need not:
 //!

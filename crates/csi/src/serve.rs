@@ -36,6 +36,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
+/// The kernel's room for the path of a socket, with a NUL byte at its end.
+const SOCKET_PATH_BYTES: usize = 108;
+
 /// Why there is no socket.
 #[derive(Debug, Error)]
 pub enum BindError {
@@ -52,6 +55,10 @@ pub enum BindError {
     OpenFolder { dir: PathBuf },
     #[error("another process is binding a socket in {}: try again", dir.display())]
     FolderBusy { dir: PathBuf },
+    #[error(
+        "{} is too long for the path of a socket: choose one below {SOCKET_PATH_BYTES} bytes", path.display()
+    )]
+    TooLong { path: PathBuf },
     #[error("{} is not a socket: remove it, or choose another path", path.display())]
     NotASocket { path: PathBuf },
     #[error(
@@ -84,6 +91,9 @@ impl Socket {
     /// Listens on `path`, with mode 0600 from the start. A socket that nobody listens on is replaced; one that is in
     /// use, and anything else, is left alone. May wait up to a second for another start in the same folder.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
+        if path.as_os_str().len() >= SOCKET_PATH_BYTES {
+            return Err(BindError::TooLong { path: path.to_owned() });
+        }
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir,
             Some(_) | None => Path::new("."),
@@ -302,7 +312,28 @@ mod tests {
         let long = dir.path().join("x".repeat(200));
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
         let refused = Socket::bind(&long).unwrap_err();
-        assert!(matches!(refused, BindError::Listen { .. }), "{refused:?}");
+        assert!(matches!(refused, BindError::TooLong { .. }), "{refused:?}");
+    }
+
+    /// Two programs that start at once must not both take a stale socket for theirs.
+    #[test]
+    fn of_several_starts_at_once_one_has_the_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("csi.sock");
+        for _ in 0..50 {
+            drop(StdListener::bind(&path).unwrap());
+            let barrier = std::sync::Barrier::new(4);
+            let bound: Vec<_> = std::thread::scope(|scope| {
+                let start = || {
+                    barrier.wait();
+                    Socket::bind(&path).ok()
+                };
+                let starts: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+                starts.into_iter().map(|start| start.join().unwrap()).collect()
+            });
+            assert_eq!(bound.iter().flatten().count(), 1);
+            StdStream::connect(&path).unwrap();
+        }
     }
 
     /// A process that was replaced must not take the socket of its successor with it.

@@ -8,10 +8,12 @@
 //! - [`machine`]: what the Linux machine and its programs say.
 //! - [`typed`]: what people type.
 //! - [`wire`]: what comes over a socket.
+//! - [`csi`]: what Kubernetes asks for.
 //! - [`agent`]: any legal sequence of events.
 
 mod agent;
 mod bytes;
+mod csi;
 mod drive;
 mod machine;
 mod stored;
@@ -32,7 +34,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "label", run: drive::label, seeds: drive::label_seeds },
     Target { name: "extents", run: drive::extents, seeds: drive::extents_seeds },
     Target { name: "table", run: drive::table, seeds: drive::table_seeds },
@@ -52,6 +54,7 @@ pub const TARGETS: [Target; 20] = [
     Target { name: "registry_message", run: wire::registry_message, seeds: wire::registry_seeds },
     Target { name: "action", run: wire::action, seeds: wire::action_seeds },
     Target { name: "http_body", run: wire::http_body, seeds: wire::http_body_seeds },
+    Target { name: "csi_request", run: csi::requests, seeds: csi::request_seeds },
     Target { name: "agent_machine", run: agent::agent_machine, seeds: agent::machine_seeds },
 ];
 

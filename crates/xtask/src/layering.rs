@@ -78,6 +78,7 @@ const LAYERS: &[Layer] = &[
             "hotbay-api",
             "hotbay-control",
             "hotbay-core",
+            "hotbay-csi",
             "hotbay-host",
             "hotbay-node",
             "hotbay-registry",

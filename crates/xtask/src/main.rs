@@ -2,15 +2,17 @@
 //! them run the same lines. `cargo xtask help` lists the commands; CONTRIBUTING.md says when to use which.
 //!
 //! ```text
-//! main -> tier      which steps make up check, root, guest, k8s, soak
+//! main -> tier      which steps make up check, csi, root, guest, k8s, soak
 //!      -> run       runs them one by one under the tier's time cap, and tells how it went
 //!           -> step     one child in its own process group, ended with everything in it when time is up
 //!      -> tidy      the house rules, as a test
 //!      -> layering  which crate may use which
 //!      -> fuzz      the fuzzer's steps of soak
+//!      -> csi       the steps of csi, and their harness around csi-sanity
 //! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
 //! ```
 
+mod csi;
 mod fuzz;
 mod layering;
 mod leftovers;
@@ -42,6 +44,8 @@ struct Args {
 enum Command {
     /// Everything that needs no root: format, house rules, layering, lints, tests, documentation (cap 12 min)
     Check,
+    /// The Kubernetes project's own test of CSI drivers; needs Go, once (cap 8 min)
+    Csi,
     /// Tests on loop devices; needs root (cap 10 min)
     Root,
     /// Tests in a virtual machine with its own kernel (cap 12 min)
@@ -50,7 +54,7 @@ enum Command {
     K8s,
     /// Check, then root: what `scripts/test` runs
     Test,
-    /// Check, root, guest, k8s: what `.ci/run` runs. Stops at the first tier that fails
+    /// Check, csi, root, guest, k8s: what `.ci/run` runs. Stops at the first tier that fails
     Ci,
     /// The fuzzer, the model checker's full bounds and long simulations: hours, never in CI
     Soak,
@@ -59,6 +63,8 @@ enum Command {
         /// registry
         name: String,
     },
+    /// Runs csi-sanity against a driver of your choice
+    CsiSanity(csi::sanity::SanityArgs),
     /// Only the house rules
     Tidy,
     /// Only the check of which crate uses which
@@ -79,13 +85,17 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::load()?;
     let tiers = match command {
         Command::Check => vec![Tier::Check],
+        Command::Csi => vec![Tier::Csi],
         Command::Root => vec![Tier::Root],
         Command::Guest => vec![Tier::Guest],
         Command::K8s => vec![Tier::K8s],
         Command::Test => vec![Tier::Check, Tier::Root],
-        Command::Ci => vec![Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
+        Command::Ci => vec![Tier::Check, Tier::Csi, Tier::Root, Tier::Guest, Tier::K8s],
         Command::Soak => vec![Tier::Soak],
         Command::Bench { name } => return bench(name),
+        Command::CsiSanity(args) => {
+            return csi::sanity::run(args).map(|()| ExitCode::SUCCESS);
+        }
         Command::Tidy => return tidy::check(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Layering => return layering::check(&workspace).map(|()| ExitCode::SUCCESS),
     };

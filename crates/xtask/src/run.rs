@@ -71,9 +71,13 @@ impl Run {
             }
             println!("== {}: at most {}", tier.name(), Human(tier.cap()));
             let plan = tier.plan(workspace)?;
+            let must_run = self.must_run;
+            // Who names one tier alone wants that tier, optional or not.
+            self.must_run &= tiers.len() == 1 || !tier.is_optional();
             if !self.tier(tier.name(), tier.cap(), plan) {
                 failed = Some(tier.name());
             }
+            self.must_run = must_run;
         }
         Ok(())
     }

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use crate::leftovers::Leftovers;
 use crate::workspace::{GUEST_FEATURE, ROOT_FEATURE, TestTarget, Workspace, cargo};
-use crate::{fuzz, layering, tidy};
+use crate::{csi, fuzz, layering, tidy};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
     Check,
+    Csi,
     Root,
     Guest,
     K8s,
@@ -53,6 +54,7 @@ impl Tier {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Check => "check",
+            Self::Csi => "csi",
             Self::Root => "root",
             Self::Guest => "guest",
             Self::K8s => "k8s",
@@ -65,15 +67,22 @@ impl Tier {
         let minutes = match self {
             Self::Check | Self::Guest => 12,
             Self::Root => 10,
+            Self::Csi => 8,
             Self::K8s => 20,
             Self::Soak => 8 * 60,
         };
         Duration::from_secs(minutes * 60)
     }
 
+    /// Whether a machine may lack what it needs, CI's as well.
+    pub(crate) fn is_optional(self) -> bool {
+        self == Self::Csi
+    }
+
     pub(crate) fn plan(self, workspace: &Workspace) -> anyhow::Result<Plan> {
         match self {
             Self::Check => Ok(Plan::Steps(check_steps(workspace))),
+            Self::Csi => csi::plan(workspace),
             Self::Root => root_plan(workspace),
             Self::Guest => Ok(guest_plan(workspace)),
             Self::K8s => Ok(Plan::NoCases("no cases exist yet that need a Kubernetes cluster")),
@@ -253,7 +262,7 @@ pub(crate) fn answers(tool: &mut Command) -> bool {
     tool.status().is_ok_and(|status| status.success())
 }
 
-fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     // The folders for administration are searched as well: not every login has them in its path.
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -373,7 +382,7 @@ mod tests {
 
     #[test]
     fn all_tiers_of_ci_fit_into_its_ninety_minutes() {
-        let tiers = [Tier::Check, Tier::Root, Tier::Guest, Tier::K8s];
+        let tiers = [Tier::Check, Tier::Csi, Tier::Root, Tier::Guest, Tier::K8s];
         let total: Duration = tiers.iter().map(|tier| tier.cap()).sum();
         assert!(total < Duration::from_secs(90 * 60), "{total:?}");
     }

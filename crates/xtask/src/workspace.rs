@@ -20,6 +20,9 @@ pub(crate) const GUEST_FEATURE: &str = "guest-tests";
 pub(crate) struct Workspace {
     #[serde(rename = "workspace_root")]
     pub(crate) root: PathBuf,
+    /// Where cargo puts what it builds.
+    #[serde(default, rename = "target_directory")]
+    pub(crate) target: PathBuf,
     pub(crate) packages: Vec<Package>,
 }
 
