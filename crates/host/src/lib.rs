@@ -10,6 +10,8 @@ mod identity;
 mod kernel_id;
 pub mod label;
 pub mod locks;
+mod loop_ioctl;
+pub mod mapping;
 mod process;
 pub mod proof;
 mod runtime_dir;

@@ -8,7 +8,7 @@ use hotbay_core::device::Denied;
 use hotbay_core::label::Header;
 
 use super::look::{BLKID_LIMIT, kernel_id, sectors};
-use super::open::{Meant, failed, writer_lock};
+use super::open::{Beside, Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
 use super::wipe::wipe;
 use crate::kernel_id::KernelId;
@@ -24,7 +24,7 @@ pub(super) fn attach(
 ) -> Result<(Attached, File), AttachError> {
     let meant = meant(request);
     let locked = meant.lock(dir, checkpoint)?;
-    let file = meant.open(&locked, checkpoint)?;
+    let file = meant.open(&locked, Beside::OurMappings(dir), checkpoint)?;
     if !request.wipe.is_empty() {
         wipe(&file, locked.id, request, checkpoint)?;
     }

@@ -9,7 +9,7 @@ use hotbay_core::label::update::Want;
 use hotbay_core::label::{Found, Header};
 
 use super::look::{kernel_id, label_at, sectors};
-use super::open::Meant;
+use super::open::{Beside, Meant};
 use super::protocol::{Detach, Detached, LabelWant, chain};
 use crate::kernel_id::KernelId;
 use crate::label::bring_up_to_date;
@@ -89,7 +89,8 @@ fn release_closed(
         Ok(Found::Absent | Found::Damaged | Found::UnknownVersion(_)) => return Ok(None),
         Err(error) => return Err(error.to_string()),
     }
-    let file = meant.open(&locked, checkpoint).map_err(|error| error.to_string())?;
+    let file =
+        meant.open(&locked, Beside::Nobody, checkpoint).map_err(|error| error.to_string())?;
     let released = release(&file, locked.id, want, checkpoint);
     checkpoint("detach-labelled");
     released

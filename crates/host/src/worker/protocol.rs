@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{ClusterId, DriveId, NodeId};
+use hotbay_core::ids::{ClusterId, DriveId, NodeId, VolumeId};
 use hotbay_core::label::update::Want;
 use hotbay_core::order::Generation;
 use hotbay_core::wipe::Content;
@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::kernel_id::KernelId;
 use crate::locks::LockHolder;
+use crate::mapping::{Mapping, MappingError, MappingPage, Wanted};
 use crate::proof::{Blocker, Proof};
 use crate::scan::Signatures;
 
@@ -49,6 +50,16 @@ pub enum Request {
     Detach(Detach),
     /// Close the descriptors, nothing else.
     Close,
+    /// Map a volume. One descriptor of its drive comes along, the one that the drive was attached with.
+    Map(Wanted),
+    /// Remove the mapping of a volume.
+    Unmap { volume: VolumeId },
+    /// Make all I/O of a volume's mapping fail.
+    Fence { volume: VolumeId },
+    /// Give the mapping of a volume more of its drive, of which one descriptor comes along.
+    GrowMapping(Wanted),
+    /// List the mappings of this machine, those behind a volume.
+    ListMappings { after: Option<VolumeId> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +108,12 @@ pub enum Response {
     Attached(Result<Attached, AttachError>),
     Detached(Detached),
     Closed,
+    Mapped(Result<Mapping, MappingError>),
+    /// False if there was no mapping.
+    Unmapped(Result<bool, MappingError>),
+    /// The mapping that is fenced now, if there is one.
+    Fenced(Result<Option<Mapping>, MappingError>),
+    Mappings(Result<MappingPage, MappingError>),
 }
 
 /// What is on a device.
@@ -106,6 +123,8 @@ pub struct Looked {
     /// All evidence, that of a file included.
     pub evidence: Evidence,
     pub label: LabelLook,
+    /// Where volumes on it are mapped by loop devices, if it has a label.
+    pub mappings: Vec<String>,
 }
 
 /// Our label on a device, or what is there instead.

@@ -9,14 +9,17 @@ use super::attach::{attach, relabel};
 use super::channel;
 use super::detach::detach;
 use super::look::{identify, look};
+use super::map;
 use super::protocol::{Request, Response, ToWorker, chain};
+use crate::mapping;
 use crate::runtime_dir::RuntimeDir;
 
 /// What a child does: serves the agent at the other end of its standard input, and ends with it.
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
 /// `attach-opened`, those of [`super::wipe`] and of [`crate::label::bring_up_to_date`], `attach-labelled`;
-/// `attach-relabelled`; `detach-labelled`, `detach-closed`.
+/// `attach-relabelled`; `detach-labelled`, `detach-closed`; `map-locked`, `map-opened`, `map-configured`, `map-verified`;
+/// `unmap-found`, `unmap-opened`, `unmap-cleared`; `fence-found`, `fence-done`; `grow-found`, `grow-done`.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");
@@ -81,6 +84,19 @@ fn carry_out(
             drop(given);
             (Response::Closed, None)
         }
+        Request::Map(wanted) => {
+            (Response::Mapped(map::map(dir, &wanted, given, &checkpoint)), None)
+        }
+        Request::Unmap { volume } => {
+            (Response::Unmapped(mapping::unmap(dir, volume, &checkpoint)), None)
+        }
+        Request::Fence { volume } => {
+            (Response::Fenced(mapping::fence(dir, volume, &checkpoint)), None)
+        }
+        Request::GrowMapping(wanted) => {
+            (Response::Mapped(map::grow(dir, &wanted, given, &checkpoint)), None)
+        }
+        Request::ListMappings { after } => (Response::Mappings(map::list(dir, after)), None),
     }
 }
 

@@ -13,9 +13,11 @@ mod children;
 mod details;
 mod hang;
 mod holders;
+mod mapping;
 mod news;
 mod rig;
 mod silent;
+mod volumes;
 mod wipe;
 
 use std::panic::AssertUnwindSafe;
@@ -42,6 +44,7 @@ fn run(arguments: &[String]) -> ExitCode {
         children::TESTS,
         details::TESTS,
         hang::TESTS,
+        mapping::TESTS,
         news::TESTS,
         silent::TESTS,
         wipe::TESTS,

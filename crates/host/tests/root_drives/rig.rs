@@ -72,8 +72,12 @@ impl Rig {
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.file_of(name, DRIVE_BYTES)
+    }
+
+    pub(crate) fn file_of(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.dir.path().canonicalize().unwrap().join(name);
-        File::create(&path).unwrap().set_len(DRIVE_BYTES).unwrap();
+        File::create(&path).unwrap().set_len(bytes).unwrap();
         path
     }
 
