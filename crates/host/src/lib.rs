@@ -6,6 +6,7 @@
 //! and the agent carries it out with this.
 
 mod block_ioctl;
+pub mod filesystem;
 mod identity;
 mod kernel_id;
 pub mod label;

@@ -1,5 +1,5 @@
-//! By what a mapping of ours is known in the kernel: its volume and epoch, in the name of a loop device or in the uuid of
-//! a device-mapper device. Only root can give these names.
+//! By what a mapping of ours is known in the kernel: its volume and epoch, in the name of a loop device or in the uuid
+//! of a device-mapper device. Only root can give these names.
 
 use hotbay_core::ids::VolumeId;
 

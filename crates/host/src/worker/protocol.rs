@@ -13,6 +13,7 @@ use hotbay_core::wipe::Content;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::filesystem::{FilesystemDone, FilesystemError, FilesystemTask};
 use crate::kernel_id::KernelId;
 use crate::locks::LockHolder;
 use crate::mapping::{Mapping, MappingError, MappingPage, Wanted};
@@ -60,6 +61,8 @@ pub enum Request {
     GrowMapping(Wanted),
     /// List the mappings of this machine, those behind a volume.
     ListMappings { after: Option<VolumeId> },
+    /// Do something with the filesystem of a volume, or with its mounts.
+    Filesystem(FilesystemTask),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +117,7 @@ pub enum Response {
     /// The mapping that is fenced now, if there is one.
     Fenced(Result<Option<Mapping>, MappingError>),
     Mappings(Result<MappingPage, MappingError>),
+    Filesystem(Result<FilesystemDone, FilesystemError>),
 }
 
 /// What is on a device.

@@ -11,6 +11,7 @@ use super::detach::detach;
 use super::look::{identify, look};
 use super::map;
 use super::protocol::{Request, Response, ToWorker, chain};
+use crate::filesystem;
 use crate::mapping;
 use crate::runtime_dir::RuntimeDir;
 
@@ -18,8 +19,8 @@ use crate::runtime_dir::RuntimeDir;
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
 /// `attach-opened`, those of [`super::wipe`] and of [`crate::label::bring_up_to_date`], `attach-labelled`;
-/// `attach-relabelled`; `detach-labelled`, `detach-closed`; `map-locked`, `map-opened`, `map-configured`, `map-verified`;
-/// `unmap-found`, `unmap-opened`, `unmap-cleared`; `fence-found`, `fence-done`; `grow-found`, `grow-done`.
+/// `attach-relabelled`; `detach-labelled`, `detach-closed`; and those that [`crate::mapping`] and [`crate::filesystem`]
+/// name with their own call of it.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");
@@ -97,6 +98,9 @@ fn carry_out(
             (Response::Mapped(map::grow(dir, &wanted, given, &checkpoint)), None)
         }
         Request::ListMappings { after } => (Response::Mappings(map::list(dir, after)), None),
+        Request::Filesystem(task) => {
+            (Response::Filesystem(filesystem::carry_out(&task, &checkpoint)), None)
+        }
     }
 }
 

@@ -11,9 +11,12 @@ mod attach;
 mod blockers;
 mod children;
 mod details;
+mod filesystems;
 mod hang;
 mod holders;
+mod lab;
 mod mapping;
+mod mounts;
 mod news;
 mod rig;
 mod silent;
@@ -43,8 +46,10 @@ fn run(arguments: &[String]) -> ExitCode {
         blockers::TESTS,
         children::TESTS,
         details::TESTS,
+        filesystems::TESTS,
         hang::TESTS,
         mapping::TESTS,
+        mounts::TESTS,
         news::TESTS,
         silent::TESTS,
         wipe::TESTS,

@@ -410,7 +410,7 @@ fn not_closed() {
             panic!("proved");
         };
         let mapped = Blocker::Mapping { volume: volume(1), path: mapping.path.clone() };
-        assert_eq!(by, [mapped.clone()]);
+        assert_eq!(by, std::slice::from_ref(&mapped));
         let told = format!("volume {}, mapped at {}", volume(1), mapping.path);
         assert_eq!(mapped.to_string(), told);
         // Pulled out: nothing is at the path any more, and the mapping still holds the drive.

@@ -113,7 +113,7 @@ fn everything() {
         ),
         (
             "btrfs",
-            |path| drop(run("mkfs.btrfs", &["-q", path])),
+            |path| drop(run("mkfs.btrfs", &["-q", "--mixed", path])),
             Denied::Filesystem { kind: "btrfs".into() },
         ),
     ];
