@@ -48,6 +48,8 @@ pub enum MappingError {
     NotAsAsked { path: String, what: String },
     #[error("all {tries} loop devices that the kernel called free were taken by others")]
     NoFreeLoop { tries: u32 },
+    #[error("a plain file has no guard: device-mapper maps block devices only")]
+    NoGuardOnFile,
     #[error("cannot {step}: {error}")]
     Failed { step: String, error: String },
 }
@@ -71,6 +73,7 @@ impl MappingError {
             | Self::NotMapped { .. }
             | Self::Shrink { .. }
             | Self::NotDirect { .. }
+            | Self::NoGuardOnFile
             | Self::NotAsAsked { .. } => false,
         }
     }

@@ -15,9 +15,14 @@
 //! the drive without a claim of its own ([`crate::worker`]).
 //!
 //! Everything here may wait for a drive and runs in a child: `worker::Request` has `Map`, `Unmap`, `Fence`,
-//! `GrowMapping` and `ListMappings`. One lock per drive keeps two children from mapping a volume twice.
+//! `GrowMapping`, `ListMappings`, `Guard` and `Unguard`. One lock per drive keeps two children from mapping a volume
+//! twice.
 
 mod check;
+mod dm;
+mod dm_control;
+#[expect(clippy::host_endian_bytes, reason = "the kernel reads in the byte order of the machine")]
+mod dm_message;
 mod error;
 mod loops;
 mod name;
@@ -25,17 +30,22 @@ mod node;
 mod page;
 
 use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hotbay_core::ids::VolumeId;
+use hotbay_core::ids::{DriveId, VolumeId};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::MappingError;
-pub(crate) use self::name::{volume_held_by, volume_of};
+use self::error::failed;
+pub(crate) use self::name::{is_guard_by_sysfs, volume_held_by, volume_of};
 pub use self::page::MappingPage;
 pub(crate) use self::page::page;
 use crate::kernel_id::{DeviceNumber, KernelId};
 use crate::locks::{LockError, MappingLock};
+use crate::loop_ioctl::open;
 use crate::runtime_dir::RuntimeDir;
 
 /// Most parts of one volume on a drive: as many as fit in a message.
@@ -112,15 +122,29 @@ pub(crate) fn map(
     check::wanted(wanted, drive)?;
     let _lock = lock(dir, drive.id)?;
     checkpoint("map-locked");
-    match find(dir, wanted.volume)? {
-        // A child that was killed before it had looked at what it made.
+    let found = match find(dir, wanted.volume)? {
+        Some(found) if found.kind == MappingKind::DeviceMapper => {
+            dm::wake(&found)?;
+            find(dir, wanted.volume)?
+        }
+        found => found,
+    };
+    match found {
+        // A child was killed before it had filled, or looked at, what it made.
+        Some(found) if dm::is_half_made(&found) => dm::unmap(&found, checkpoint)?,
         Some(found) if loops::is_half_made(&found, drive) => {
             loops::unmap(dir, &found, checkpoint)?;
         }
         Some(found) => return same(found, wanted, drive),
         None => {}
     }
-    loops::map(dir, wanted, drive, checkpoint)
+    if !dm::is_guarded(drive.id)? {
+        return loops::map(dir, wanted, drive, checkpoint);
+    }
+    dm::map(wanted, drive, checkpoint)?;
+    checkpoint("map-verified");
+    let volume = wanted.volume;
+    same(find(dir, volume)?.ok_or(MappingError::NotMapped { volume })?, wanted, drive)
 }
 
 /// Removes the mapping of a volume; false if it has none. A mapping in use stays.
@@ -131,7 +155,10 @@ pub(crate) fn unmap(
 ) -> Result<bool, MappingError> {
     let Some((found, _lock)) = find_locked(dir, volume)? else { return Ok(false) };
     checkpoint("unmap-found");
-    loops::unmap(dir, &found, checkpoint)?;
+    match found.kind {
+        MappingKind::DeviceMapper => dm::unmap(&found, checkpoint)?,
+        MappingKind::Loop => loops::unmap(dir, &found, checkpoint)?,
+    }
     Ok(true)
 }
 
@@ -144,7 +171,10 @@ pub(crate) fn fence(
 ) -> Result<Option<Mapping>, MappingError> {
     let Some((found, _lock)) = find_locked(dir, volume)? else { return Ok(None) };
     checkpoint("fence-found");
-    loops::fence(&found)?;
+    match found.kind {
+        MappingKind::DeviceMapper => dm::fence(&found, checkpoint)?,
+        MappingKind::Loop => loops::fence(&found)?,
+    }
     checkpoint("fence-done");
     find(dir, volume)
 }
@@ -163,16 +193,54 @@ pub(crate) fn grow(
     check::growth(&found, wanted, drive.id)?;
     checkpoint("grow-found");
     if found.parts != wanted.parts {
-        loops::grow(&found, wanted)?;
+        match found.kind {
+            MappingKind::DeviceMapper => dm::grow(&found, wanted, drive, checkpoint)?,
+            MappingKind::Loop => loops::grow(&found, wanted)?,
+        }
     }
     checkpoint("grow-done");
     let found = find(dir, volume)?.ok_or(MappingError::NotMapped { volume })?;
     same(found, wanted, drive)
 }
 
+/// Gives the claim on a drive to a guard, so that device-mapper can map its volumes: the descriptor that had the claim
+/// is closed, and another one without comes back. If no guard can be put, the claim is taken back.
+pub(crate) fn guard(
+    label: DriveId,
+    drive: OpenDrive,
+    checkpoint: Checkpoint<'_>,
+) -> (Result<(), MappingError>, Option<File>) {
+    let KernelId::Block(number) = drive.id else {
+        return (Err(MappingError::NoGuardOnFile), Some(drive.file));
+    };
+    let path = format!("/proc/self/fd/{}", drive.file.as_raw_fd());
+    let unclaimed = match open(Path::new(&path), OFlags::RDWR) {
+        Ok(unclaimed) => unclaimed,
+        Err(error) => return (Err(failed("open the drive again")(error)), Some(drive.file)),
+    };
+    drop(drive.file);
+    checkpoint("guard-unclaimed");
+    let guarded = dm::guard(label, number, checkpoint);
+    if guarded.is_ok() {
+        return (guarded, Some(unclaimed));
+    }
+    let path = format!("/proc/self/fd/{}", unclaimed.as_raw_fd());
+    let claimed = open(Path::new(&path), OFlags::RDWR | OFlags::EXCL);
+    (guarded, claimed.ok())
+}
+
+/// Takes the guard from a drive; false if it has none.
+pub(crate) fn unguard(drive: KernelId) -> Result<bool, MappingError> {
+    match drive {
+        KernelId::Block(number) => dm::unguard(number),
+        KernelId::File { .. } => Ok(false),
+    }
+}
+
 /// All mappings of ours on this machine, ordered by volume.
 pub(crate) fn find_all(dir: &RuntimeDir) -> Result<Vec<Mapping>, MappingError> {
     let mut all = loops::all(dir)?;
+    all.extend(dm::all(dir)?);
     all.sort_by_key(|mapping| (mapping.volume, mapping.number));
     Ok(all)
 }

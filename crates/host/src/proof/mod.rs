@@ -52,6 +52,8 @@ pub enum Blocker {
     LoopDevice { path: String },
     /// A volume on the drive is mapped there.
     Mapping { volume: VolumeId, path: String },
+    /// The guard that holds the claim on the drive for us.
+    Guard { path: String },
     /// Another block device holds it.
     Holder { name: String },
     /// It is mounted there, or swaps.
@@ -71,6 +73,7 @@ impl std::fmt::Display for Blocker {
             }
             Self::LoopDevice { path } => write!(f, "loop device {path}"),
             Self::Mapping { volume, path } => write!(f, "volume {volume}, mapped at {path}"),
+            Self::Guard { path } => write!(f, "the drive's own guard {path}"),
             Self::Holder { name } => write!(f, "block device {name}"),
             Self::Mount { at } => write!(f, "a mount at {at}"),
             Self::Exclusive => f.write_str("a mount in another namespace, or the kernel itself"),
@@ -196,6 +199,7 @@ fn may_pass(blocker: &Blocker) -> bool {
         Blocker::Process { .. } | Blocker::Exclusive | Blocker::Leased => true,
         Blocker::LoopDevice { .. }
         | Blocker::Mapping { .. }
+        | Blocker::Guard { .. }
         | Blocker::Holder { .. }
         | Blocker::Mount { .. } => false,
     }
@@ -367,9 +371,15 @@ impl Drive {
 
     fn holders(&self, sysfs: &Sysfs) -> Vec<Blocker> {
         let holders = self.name.iter().flat_map(|name| sysfs.disk(name).holders());
-        let blocker = |name: String| match mapping::volume_held_by(&sysfs.disk(&name)) {
-            Some(volume) => Blocker::Mapping { volume, path: sysfs.disk(&name).path() },
-            None => Blocker::Holder { name },
+        let blocker = |name: String| {
+            let holder = sysfs.disk(&name);
+            match mapping::volume_held_by(&holder) {
+                Some(volume) => Blocker::Mapping { volume, path: holder.path() },
+                None if mapping::is_guard_by_sysfs(&holder) => {
+                    Blocker::Guard { path: holder.path() }
+                }
+                None => Blocker::Holder { name },
+            }
         };
         holders.map(blocker).collect()
     }

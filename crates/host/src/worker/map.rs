@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use hotbay_core::ids::VolumeId;
+use hotbay_core::ids::{DriveId, VolumeId};
 
 use super::look::kernel_id;
 use crate::kernel_id::KernelId;
@@ -29,6 +29,18 @@ pub(super) fn grow(
     checkpoint: &dyn Fn(&'static str),
 ) -> Result<Mapping, MappingError> {
     mapping::grow(dir, wanted, &open_drive(given)?, checkpoint)
+}
+
+/// Gives the claim on the drive that came along to a guard. The descriptor to go on with comes back.
+pub(super) fn guard(
+    drive: DriveId,
+    given: Vec<OwnedFd>,
+    checkpoint: &dyn Fn(&'static str),
+) -> (Result<(), MappingError>, Option<File>) {
+    match open_drive(given) {
+        Ok(open) => mapping::guard(drive, open, checkpoint),
+        Err(error) => (Err(error), None),
+    }
 }
 
 /// The next of the machine's mappings.

@@ -157,13 +157,25 @@ fn open(path: &Path, id: KernelId, beside: Beside<'_>) -> Result<File, AttachErr
     }
 }
 
-/// Whether nothing but mappings of ours can be what has the claim on a drive. A loop device shows nowhere, so whatever
-/// does show is someone else.
+/// Whether nothing but mappings of ours and the guard can be what has the claim on a drive. Devices of device-mapper
+/// are named; a loop device shows nowhere, so whatever else does show is someone else.
 fn are_all_ours(
     dir: &RuntimeDir,
     number: DeviceNumber,
     by: &[Blocker],
 ) -> Result<bool, AttachError> {
+    let is_ours = |blocker: &Blocker| match blocker {
+        Blocker::Mapping { .. } | Blocker::Guard { .. } => true,
+        Blocker::Process { .. }
+        | Blocker::LoopDevice { .. }
+        | Blocker::Holder { .. }
+        | Blocker::Mount { .. }
+        | Blocker::Exclusive
+        | Blocker::Leased => false,
+    };
+    if by.iter().all(is_ours) {
+        return Ok(true);
+    }
     if by != [Blocker::Exclusive] {
         return Ok(false);
     }

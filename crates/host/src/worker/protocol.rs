@@ -61,6 +61,11 @@ pub enum Request {
     GrowMapping(Wanted),
     /// List the mappings of this machine, those behind a volume.
     ListMappings { after: Option<VolumeId> },
+    /// Have device-mapper hold the claim on a drive, by a guard named after the id on its label. The only descriptor of
+    /// the drive comes along; one without a claim comes back, or, after an error, one with it if it could be had.
+    Guard { drive: DriveId },
+    /// Take the guard from a drive, before it is detached.
+    Unguard { drive: KernelId },
     /// Do something with the filesystem of a volume, or with its mounts.
     Filesystem(FilesystemTask),
 }
@@ -117,6 +122,9 @@ pub enum Response {
     /// The mapping that is fenced now, if there is one.
     Fenced(Result<Option<Mapping>, MappingError>),
     Mappings(Result<MappingPage, MappingError>),
+    Guarded(Result<(), MappingError>),
+    /// False if there was no guard.
+    Unguarded(Result<bool, MappingError>),
     Filesystem(Result<FilesystemDone, FilesystemError>),
 }
 

@@ -98,6 +98,11 @@ fn carry_out(
             (Response::Mapped(map::grow(dir, &wanted, given, &checkpoint)), None)
         }
         Request::ListMappings { after } => (Response::Mappings(map::list(dir, after)), None),
+        Request::Guard { drive } => {
+            let (guarded, descriptor) = map::guard(drive, given, &checkpoint);
+            (Response::Guarded(guarded), descriptor)
+        }
+        Request::Unguard { drive } => (Response::Unguarded(mapping::unguard(drive)), None),
         Request::Filesystem(task) => {
             (Response::Filesystem(filesystem::carry_out(&task, &checkpoint)), None)
         }

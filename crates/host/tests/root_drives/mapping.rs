@@ -13,10 +13,9 @@ use hotbay_host::worker::{AttachError, Detach, Request, WorkerError};
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::children::{kill, state_of};
 use crate::rig::{
     DRIVE_BYTES, Mounted, Other, Rig, attach, attach_of, block_on, candidate, detach, detach_of,
-    exclusive_is_free, prove, run, seen, skipped, until,
+    exclusive_is_free, kill, prove, run, seen, skipped, state_of, until,
 };
 use crate::volumes::{Drive, MIB, ask, fence, mappings, unmap, wanted};
 
@@ -285,7 +284,7 @@ fn over_a_plain_file() {
         let rig = Rig::new();
         let workers = rig.workers();
         let file = rig.file("plain.img");
-        let drive = Drive::plain_file(&workers, &file, DRIVE_BYTES).await;
+        let drive = Drive::existing(&workers, file.to_str().unwrap().into(), DRIVE_BYTES).await;
         let mapping = drive.map(&workers, &drive.place(1, 4, 8)).await.unwrap();
         assert_eq!(mapping.drive, Some(candidate(&drive.seen.path).id));
         let name = mapping.path.trim_start_matches("/dev/");

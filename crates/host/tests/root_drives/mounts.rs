@@ -10,9 +10,8 @@ use hotbay_host::worker::{Request, WorkerError};
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::children::{kill, state_of};
 use crate::lab::{Lab, VOLUME_MIB, is_missing, mount, mounted};
-use crate::rig::{LIMIT, Other, block_on, run, until};
+use crate::rig::{LIMIT, Other, block_on, kill, run, state_of, until};
 use crate::volumes::{fence, mappings, unmap, wanted};
 
 pub(crate) const TESTS: &[Test] = &[

@@ -1,7 +1,6 @@
 //! A drive with volumes on its label, and short ways to have a child map them.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::process::Command;
 
 use hotbay_core::device::Observed;
@@ -33,8 +32,8 @@ impl Drive {
         Self::at(workers, device.path.clone(), bytes, Some(device)).await
     }
 
-    pub(crate) async fn plain_file(workers: &Workers, file: &Path, bytes: u64) -> Self {
-        Self::at(workers, file.to_str().unwrap().to_owned(), bytes, None).await
+    pub(crate) async fn existing(workers: &Workers, path: String, bytes: u64) -> Self {
+        Self::at(workers, path, bytes, None).await
     }
 
     async fn at(workers: &Workers, path: String, bytes: u64, device: Option<LoopDevice>) -> Self {
