@@ -42,8 +42,17 @@ const ON_REQUEST: &[&str] = &[
 ];
 
 /// Programs of this machine that the product or a case calls.
-const PROGRAMS: &[&str] =
-    &["blkid", "losetup", "mkfs.ext4", "partx", "resizepart", "sfdisk", "wipefs"];
+const PROGRAMS: &[&str] = &[
+    "blkid",
+    "e2fsck",
+    "losetup",
+    "mkfs.ext4",
+    "partx",
+    "resize2fs",
+    "resizepart",
+    "sfdisk",
+    "wipefs",
+];
 
 /// Programs that only the guest runs, where Debian's packages have them.
 const PARTS: &[&str] =

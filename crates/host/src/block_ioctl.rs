@@ -6,55 +6,11 @@ use std::os::fd::AsFd;
 
 use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl, opcode};
 
-use crate::kernel_id::{DeviceNumber, device_number};
-
-const LOOP_GET_STATUS64: Opcode = 0x4c05;
 const BLKGETDISKSEQ: Opcode = opcode::read::<u64>(0x12, 128);
 const BLKRRPART: Opcode = opcode::none(0x12, 95);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 const BLKPG: Opcode = opcode::none(0x12, 105);
 const BLKPG_DEL_PARTITION: libc::c_int = 2;
-
-/// The kernel's `struct loop_info64`.
-#[repr(C)]
-struct LoopInfo64 {
-    device: u64,
-    inode: u64,
-    rdevice: u64,
-    offset: u64,
-    size_limit: u64,
-    number: u32,
-    encrypt_type: u32,
-    encrypt_key_size: u32,
-    flags: u32,
-    file_name: [u8; 64],
-    crypt_name: [u8; 64],
-    encrypt_key: [u8; 32],
-    init: [u64; 2],
-}
-
-/// What is behind a loop device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoopBacking {
-    /// The device that the backing file's inode is on.
-    pub(crate) on: DeviceNumber,
-    pub(crate) inode: u64,
-    /// The device that the backing file itself is, `0:0` if it is a plain file.
-    pub(crate) device: DeviceNumber,
-}
-
-/// Asks a loop device what it is over. `ENXIO`: nothing.
-pub(crate) fn loop_backing(device: impl AsFd) -> io::Result<LoopBacking> {
-    #[expect(unsafe_code, reason = "no safe wrapper for this ioctl")]
-    // SAFETY: LOOP_GET_STATUS64 fills one `struct loop_info64`, of which `LoopInfo64` has the layout; any bytes are
-    // a valid value of it.
-    let info = unsafe { ioctl(device, Getter::<LOOP_GET_STATUS64, LoopInfo64>::new())? };
-    Ok(LoopBacking {
-        on: device_number(info.device),
-        inode: info.inode,
-        device: device_number(info.rdevice),
-    })
-}
 
 /// The number that changes whenever other contents may be behind the same device number.
 pub(crate) fn disk_sequence(device: impl AsFd) -> io::Result<u64> {
@@ -129,8 +85,6 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_kernels() {
-        assert_eq!(size_of::<LoopInfo64>(), 232);
-        assert_eq!(std::mem::offset_of!(LoopInfo64, file_name), 56);
         assert_eq!(BLKGETDISKSEQ, 0x8008_1280);
         assert_eq!((BLKPG, BLKRRPART, BLKZEROOUT), (0x1269, 0x125f, 0x127f));
         assert_eq!(size_of::<BlkpgPartition>(), 152);

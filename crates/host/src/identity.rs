@@ -9,8 +9,8 @@ use std::path::Path;
 use hotbay_core::evidence::Evidence;
 use rustix::fs::{AtFlags, CWD, FileType, Statx, StatxFlags};
 
-use crate::block_ioctl::{LoopBacking, loop_backing};
 use crate::kernel_id::{DeviceNumber, KernelId};
+use crate::loop_ioctl::{LoopBacking, loop_status};
 use crate::scan::sysfs::Sysfs;
 
 /// What tells the drive at `path`, which the kernel calls `id`, from others.
@@ -37,7 +37,7 @@ pub(crate) fn evidence_of(
             let disk = sysfs.disk(&name);
             let mut evidence = disk.evidence();
             if let Some(backing) = disk.backing() {
-                let asked = opened.map(loop_backing).transpose()?;
+                let asked = opened.map(loop_status).transpose()?.map(|status| status.backing);
                 // A backing file that cannot be reached by its path leaves the drive without this evidence.
                 evidence.file = file_evidence(Path::new(&backing), asked.as_ref()).unwrap_or(None);
             }

@@ -7,10 +7,13 @@
 
 mod block_ioctl;
 mod erase;
+pub mod filesystem;
 mod identity;
 mod kernel_id;
 pub mod label;
 pub mod locks;
+mod loop_ioctl;
+pub mod mapping;
 mod process;
 pub mod proof;
 mod runtime_dir;

@@ -37,6 +37,17 @@ pub struct WriterLock(#[expect(dead_code, reason = "held, not read")] Held);
 #[derive(Debug)]
 pub struct AgentLock(#[expect(dead_code, reason = "held, not read")] Held);
 
+/// The right to make, change and remove the mappings of volumes on one drive.
+#[derive(Debug)]
+pub(crate) struct MappingLock(#[expect(dead_code, reason = "held, not read")] Held);
+
+impl MappingLock {
+    /// Takes the lock of a drive, or says at once who has it.
+    pub(crate) fn take(dir: &RuntimeDir, drive: KernelId) -> Result<Self, LockError> {
+        Held::take(dir.path().join(format!("mapping-{drive}.lock"))).map(Self)
+    }
+}
+
 impl WriterLock {
     /// Takes the lock of a drive, or says at once who has it.
     pub fn take(dir: &RuntimeDir, drive: KernelId) -> Result<Self, LockError> {

@@ -26,7 +26,7 @@ const LAYERS: &[Layer] = &[
         never: &["libc", "rand", "rustix", "tokio", "uuid"],
     },
     Layer { package: "hotbay-registry", may_use: &["hotbay-core"], never: &[] },
-    Layer { package: "hotbay-host", may_use: &["hotbay-core"], never: &[] },
+    Layer { package: "hotbay-host", may_use: &["hotbay-core", "hotbay-guest"], never: &[] },
     Layer { package: "hotbay-api", may_use: &["hotbay-core"], never: &[] },
     Layer { package: "hotbay-dataplane", may_use: &["hotbay-core"], never: &[] },
     Layer {

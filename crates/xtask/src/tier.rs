@@ -199,7 +199,9 @@ fn missing_for_root() -> Vec<String> {
     let needed = [
         ("blkid", "util-linux"),
         ("ip", "iproute2"),
+        ("mkfs.btrfs", "btrfs-progs"),
         ("mkfs.ext4", "e2fsprogs"),
+        ("mkfs.xfs", "xfsprogs"),
         ("sfdisk", "fdisk"),
     ];
     for (program, package) in needed {

@@ -11,8 +11,9 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 
 use super::{Blocker, Searched};
-use crate::block_ioctl::{LoopBacking, loop_backing};
 use crate::kernel_id::{DeviceNumber, KernelId};
+use crate::loop_ioctl::{LoopStatus, loop_status};
+use crate::mapping;
 use crate::scan::sysfs::{Loop, Sysfs};
 
 /// How long one loop device may take to answer.
@@ -28,39 +29,43 @@ pub(super) fn over(
     searched: &Searched,
     drive: DeviceNumber,
 ) -> io::Result<Vec<Blocker>> {
-    let loops: Vec<Loop> = sysfs.loops()?;
-    let mut asked: Vec<Loop> =
-        loops.into_iter().filter(|l| sysfs.disk(&l.name).number() != Some(drive)).collect();
-    let mut blockers = Vec::new();
+    let loops = sysfs.loops()?.into_iter();
+    let asked = loops.filter(|l| sysfs.disk(&l.name).number() != Some(drive)).collect();
+    let answers = statuses(asked).into_iter();
+    Ok(answers
+        .filter(|(device, answer)| match answer {
+            Some(answer) => is_over(device, answer, searched),
+            None => is_over_by_path(&device.backing, searched),
+        })
+        .map(|(device, answer)| blocker(&device, answer))
+        .collect())
+}
+
+/// Asks loop devices what they are; `None` for one that does not answer in time.
+pub(crate) fn statuses(mut asked: Vec<Loop>) -> Vec<(Loop, Option<io::Result<LoopStatus>>)> {
+    let mut all = Vec::with_capacity(asked.len());
     let mut hanging = 0;
     while !asked.is_empty() {
         let answers = if hanging < MAX_HANGING { ask(&asked) } else { vec![] };
-        let answered = answers.len();
-        for (device, answer) in asked.iter().zip(answers) {
-            if is_over(device, &answer, searched) {
-                blockers.push(blocker(device));
-            }
-        }
-        // The one after the last that answered hangs.
-        if let Some(silent) = asked.get(answered) {
+        let mut answered: Vec<_> = answers.into_iter().map(Some).collect();
+        if answered.len() < asked.len() {
+            // The one after the last that answered hangs.
+            answered.push(None);
             hanging += 1;
-            if is_over_by_path(&silent.backing, searched) {
-                blockers.push(blocker(silent));
-            }
         }
-        asked.drain(..(answered + 1).min(asked.len()));
+        all.extend(asked.drain(..answered.len()).zip(answered));
     }
-    Ok(blockers)
+    all
 }
 
 /// The answers of as many as answered, in order.
-fn ask(loops: &[Loop]) -> Vec<io::Result<LoopBacking>> {
+fn ask(loops: &[Loop]) -> Vec<io::Result<LoopStatus>> {
     let (sender, receiver) = mpsc::channel();
     let paths: Vec<String> = loops.iter().map(|l| format!("/dev/{}", l.name)).collect();
     // Left behind if it hangs; it ends with the process, or when the filesystem answers.
     let asking = std::thread::Builder::new().name("ask-loops".into()).spawn(move || {
         for path in paths {
-            if sender.send(backing_of(&path)).is_err() {
+            if sender.send(status_of(&path)).is_err() {
                 return;
             }
         }
@@ -75,14 +80,14 @@ fn ask(loops: &[Loop]) -> Vec<io::Result<LoopBacking>> {
     answers
 }
 
-fn backing_of(path: &str) -> io::Result<LoopBacking> {
+fn status_of(path: &str) -> io::Result<LoopStatus> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    loop_backing(rustix::fs::open(path, flags, Mode::empty())?)
+    loop_status(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-fn is_over(device: &Loop, answer: &io::Result<LoopBacking>, searched: &Searched) -> bool {
+fn is_over(device: &Loop, answer: &io::Result<LoopStatus>, searched: &Searched) -> bool {
     match answer {
-        Ok(backing) => {
+        Ok(LoopStatus { backing, .. }) => {
             searched.devices.contains(&backing.device)
                 || searched.file == Some((backing.on, backing.inode))
         }
@@ -105,6 +110,10 @@ fn is_over_by_path(backing: &str, searched: &Searched) -> bool {
     }
 }
 
-fn blocker(device: &Loop) -> Blocker {
-    Blocker::LoopDevice { path: format!("/dev/{}", device.name) }
+fn blocker(device: &Loop, answer: Option<io::Result<LoopStatus>>) -> Blocker {
+    let path = format!("/dev/{}", device.name);
+    match answer.and_then(Result::ok).and_then(|status| mapping::volume_of(&status)) {
+        Some(volume) => Blocker::Mapping { volume, path },
+        None => Blocker::LoopDevice { path },
+    }
 }

@@ -9,7 +9,7 @@
 //! O_EXCL / lease    a mount in another namespace, a lazily unmounted filesystem; any opener of a plain file
 //! ```
 
-mod loops;
+pub(crate) mod loops;
 mod processes;
 
 use std::collections::BTreeSet;
@@ -20,12 +20,14 @@ use std::time::{Duration, Instant};
 
 use hotbay_core::device::DeviceKind;
 use hotbay_core::evidence::{Comparison, Evidence};
+use hotbay_core::ids::VolumeId;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::evidence_of;
 use crate::kernel_id::{DeviceNumber, KernelId};
+use crate::mapping;
 use crate::scan::mountinfo::Mounts;
 use crate::scan::sysfs::Sysfs;
 
@@ -48,6 +50,10 @@ pub enum Blocker {
     Process { pid: u32, command: String, thread: Option<u32> },
     /// A loop device is over the drive or a partition of it.
     LoopDevice { path: String },
+    /// A volume on the drive is mapped there.
+    Mapping { volume: VolumeId, path: String },
+    /// The guard that holds the claim on the drive for us.
+    Guard { path: String },
     /// Another block device holds it.
     Holder { name: String },
     /// It is mounted there, or swaps.
@@ -66,6 +72,8 @@ impl std::fmt::Display for Blocker {
                 write!(f, "thread {thread} of process {pid} ({command})")
             }
             Self::LoopDevice { path } => write!(f, "loop device {path}"),
+            Self::Mapping { volume, path } => write!(f, "volume {volume}, mapped at {path}"),
+            Self::Guard { path } => write!(f, "the drive's own guard {path}"),
             Self::Holder { name } => write!(f, "block device {name}"),
             Self::Mount { at } => write!(f, "a mount at {at}"),
             Self::Exclusive => f.write_str("a mount in another namespace, or the kernel itself"),
@@ -99,19 +107,32 @@ pub(crate) fn prove(
     evidence: &Evidence,
     known: Option<KernelId>,
 ) -> Proof {
+    bounded(settled(|| match present(path, evidence) {
+        Ok(Some(KernelId::Block(number))) => prove_block_device(path, number),
+        Ok(Some(id @ KernelId::File { .. })) => prove_plain_file(path, id),
+        Ok(None) => prove_gone(path, kind, evidence, known),
+        Err(error) => cannot(format!("{} cannot be looked at: {error}", path.display())),
+    }))
+}
+
+/// The last of several tries, as long as what is in the way may pass by itself.
+fn settled(try_once: impl Fn() -> Proof) -> Proof {
     let until = Instant::now() + SETTLE;
     loop {
-        let proof = match present(path, evidence) {
-            Ok(Some(KernelId::Block(number))) => prove_block_device(path, number),
-            Ok(Some(id @ KernelId::File { .. })) => prove_plain_file(path, id),
-            Ok(None) => prove_gone(path, kind, evidence, known),
-            Err(error) => cannot(format!("{} cannot be looked at: {error}", path.display())),
-        };
+        let proof = try_once();
         let passing = matches!(&proof, Proof::Blocked { by } if by.iter().all(may_pass));
         if !passing || Instant::now() >= until {
-            return bounded(proof);
+            return proof;
         }
         std::thread::sleep(SETTLE_PAUSE);
+    }
+}
+
+/// Who uses a block device that is to go, as far as can be told. Looks that pass by themselves are waited for.
+pub(crate) fn users_of(path: &Path, number: DeviceNumber) -> Vec<Blocker> {
+    match settled(|| prove_block_device(path, number)) {
+        Proof::Blocked { by } => first_few(by),
+        Proof::Proved | Proof::CannotProve { .. } => vec![],
     }
 }
 
@@ -176,7 +197,11 @@ fn first_few(mut by: Vec<Blocker>) -> Vec<Blocker> {
 fn may_pass(blocker: &Blocker) -> bool {
     match blocker {
         Blocker::Process { .. } | Blocker::Exclusive | Blocker::Leased => true,
-        Blocker::LoopDevice { .. } | Blocker::Holder { .. } | Blocker::Mount { .. } => false,
+        Blocker::LoopDevice { .. }
+        | Blocker::Mapping { .. }
+        | Blocker::Guard { .. }
+        | Blocker::Holder { .. }
+        | Blocker::Mount { .. } => false,
     }
 }
 
@@ -262,9 +287,21 @@ fn prove_gone(
         Some(id) => Searched::one(id),
         None => Searched { vanished: Some(path.display().to_string()), ..Searched::default() },
     };
+    // A loop device keeps a drive that was pulled out, and no process shows it.
+    let mut by = match known {
+        Some(_) => {
+            let none = DeviceNumber { major: 0, minor: 0 };
+            match loops::over(&Sysfs::of_machine(), &searched, none) {
+                Ok(loops) => loops,
+                Err(error) => return cannot(format!("loop devices cannot be listed: {error}")),
+            }
+        }
+        None => vec![],
+    };
     let processes = processes::find(&searched);
-    if !processes.blockers.is_empty() {
-        return Proof::Blocked { by: processes.blockers };
+    by.extend(processes.blockers);
+    if !by.is_empty() {
+        return Proof::Blocked { by };
     }
     match not_everything_is_visible(processes.unreadable) {
         // A file that is gone frees nothing that anyone could wait for; what can be seen is enough.
@@ -334,7 +371,17 @@ impl Drive {
 
     fn holders(&self, sysfs: &Sysfs) -> Vec<Blocker> {
         let holders = self.name.iter().flat_map(|name| sysfs.disk(name).holders());
-        holders.map(|name| Blocker::Holder { name }).collect()
+        let blocker = |name: String| {
+            let holder = sysfs.disk(&name);
+            match mapping::volume_held_by(&holder) {
+                Some(volume) => Blocker::Mapping { volume, path: holder.path() },
+                None if mapping::is_guard_by_sysfs(&holder) => {
+                    Blocker::Guard { path: holder.path() }
+                }
+                None => Blocker::Holder { name },
+            }
+        };
+        holders.map(blocker).collect()
     }
 
     fn mounts(&self) -> Vec<Blocker> {

@@ -46,7 +46,7 @@ pub(crate) fn probe(path: &str, limit: Duration) -> Signatures {
 }
 
 /// A service's path often lacks the `sbin` directories, where blkid is.
-pub(super) fn search_path() -> OsString {
+pub(crate) fn search_path() -> OsString {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     if !path.is_empty() {
         path.push(":");
@@ -78,15 +78,15 @@ pub(super) fn judge(code: Option<i32>, stdout: &[u8], stderr: &[u8]) -> Signatur
     }
 }
 
-pub(super) struct Output {
-    pub(super) status: ExitStatus,
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
+pub(crate) struct Output {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
 }
 
 /// Runs a command for at most `limit`; `None` if it did not end. It is killed then, but not waited for: a process
 /// that hangs in the kernel does not die of it.
-pub(super) fn run(mut command: Command, limit: Duration) -> io::Result<Option<Output>> {
+pub(crate) fn run(mut command: Command, limit: Duration) -> io::Result<Option<Output>> {
     let end = Instant::now() + limit;
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

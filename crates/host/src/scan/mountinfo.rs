@@ -119,7 +119,7 @@ impl Mount {
 }
 
 /// Undoes the kernel's octal escapes for space, tab, newline, backslash and `#`.
-fn unescape(field: &[u8]) -> String {
+pub(crate) fn unescape(field: &[u8]) -> String {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, tail @ ..] = rest {
@@ -138,7 +138,7 @@ fn unescape(field: &[u8]) -> String {
 }
 
 /// Only for paths under `/dev`, which is in memory: asking elsewhere could wait for a filesystem.
-fn device_at(path: &str) -> Option<DeviceNumber> {
+pub(crate) fn device_at(path: &str) -> Option<DeviceNumber> {
     if !path.starts_with("/dev/") {
         return None;
     }
@@ -148,7 +148,7 @@ fn device_at(path: &str) -> Option<DeviceNumber> {
     }
 }
 
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     use std::io::Read;
     let mut table = Vec::new();
     std::fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut table)?;

@@ -142,6 +142,7 @@ fn judge(
             if let LabelLook::Valid(seen) = looked.label {
                 label = Some(seen);
             }
+            forget_mappings(&mut denied, &looked.mappings);
             denied.extend(denied_by_label(candidate, looked, ours));
         }
         Err(error) => denied.push(Denied::Unreadable { error: error.to_string() }),
@@ -152,6 +153,16 @@ fn judge(
     let contents = looked.as_ref().ok().and_then(contents);
     let details = Box::new(Details { contents, ..candidate.details() });
     Observed { label, denied, details, ..unlooked(candidate, evidence) }
+}
+
+/// A loop device that is the mapping of a volume is no reason against the drive that has the volume.
+fn forget_mappings(denied: &mut Vec<Denied>, mappings: &[String]) {
+    for reason in denied.iter_mut() {
+        if let Denied::Looped { by } = reason {
+            by.retain(|path| !mappings.contains(path));
+        }
+    }
+    denied.retain(|reason| !matches!(reason, Denied::Looped { by } if by.is_empty()));
 }
 
 /// What is on the device as a whole, if that is not ours.
@@ -305,6 +316,7 @@ mod tests {
             id: candidate().id,
             evidence: Evidence { wwn: Some("5000".into()), ..Evidence::default() },
             label: absent(Signatures::Nothing, None),
+            mappings: vec![],
         }
     }
 

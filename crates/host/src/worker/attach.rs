@@ -11,7 +11,7 @@ use hotbay_core::label::change::{Basis, LabelTold};
 
 use super::follow::Follow;
 use super::look::{BLKID_LIMIT, kernel_id, sectors};
-use super::open::{Meant, failed, writer_lock};
+use super::open::{Beside, Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
 use super::wipe::wipe;
 use crate::kernel_id::KernelId;
@@ -27,7 +27,7 @@ pub(super) fn attach(
 ) -> Result<(Attached, File), AttachError> {
     let meant = meant(request);
     let locked = meant.lock(dir, follow.checkpoint)?;
-    let file = meant.open(&locked, follow.checkpoint)?;
+    let file = meant.open(&locked, Beside::OurMappings(dir), follow.checkpoint)?;
     if !request.wipe.is_empty() {
         wipe(&file, locked.id, request, follow.checkpoint)?;
     }

@@ -12,7 +12,7 @@ use hotbay_core::label::{Found, Header};
 
 use super::follow::Follow;
 use super::look::{kernel_id, open_sectors, sectors};
-use super::open::{Meant, is_current};
+use super::open::{Beside, Meant, is_current};
 use super::protocol::{Detach, Detached, LabelWant, chain};
 use crate::kernel_id::KernelId;
 use crate::label::{bring_up_to_date, read_whole};
@@ -132,7 +132,7 @@ fn release_closed(dir: &RuntimeDir, request: &Detach, want: &Want, follow: Follo
         // Nothing that could be released, so nothing that could not.
         (Found::Absent | Found::Damaged | Found::UnknownVersion(_), _) => return Ok(None),
     }
-    let file = meant.open(&locked, follow.checkpoint).map_err(not_released)?;
+    let file = meant.open(&locked, Beside::Nobody, follow.checkpoint).map_err(not_released)?;
     let released = release(&request.path, &file, locked.id, want, follow);
     follow.reached("detach-labelled");
     released

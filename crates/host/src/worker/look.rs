@@ -14,6 +14,7 @@ use super::protocol::{LabelLook, LookError, Looked};
 use crate::identity::evidence_of;
 use crate::kernel_id::KernelId;
 use crate::label::{self, FileSectors, Sectors};
+use crate::proof::{Blocker, loops_over};
 use crate::scan::{FILE_BLOCK_BYTES, blkid};
 
 /// How long blkid may take; a drive that is slower is not one to be added now.
@@ -79,7 +80,19 @@ fn look_at(path: &str) -> io::Result<Looked> {
     if KernelId::of_path(at)? != Some(id) || evidence_of(at, id, Some(file.as_fd()))? != evidence {
         return Err(io::Error::other("the device changed while it was looked at"));
     }
-    Ok(Looked { id, evidence, label })
+    let mappings = match &label {
+        LabelLook::Valid(_) => mappings_over(id)?,
+        LabelLook::Absent { .. } | LabelLook::Damaged | LabelLook::UnknownVersion(_) => vec![],
+    };
+    Ok(Looked { id, evidence, label, mappings })
+}
+
+fn mappings_over(id: KernelId) -> io::Result<Vec<String>> {
+    let path = |blocker| match blocker {
+        Blocker::Mapping { path, .. } => Some(path),
+        _ => None,
+    };
+    Ok(loops_over(id)?.into_iter().filter_map(path).collect())
 }
 
 pub(super) fn kernel_id(file: &File) -> io::Result<KernelId> {
@@ -87,7 +100,7 @@ pub(super) fn kernel_id(file: &File) -> io::Result<KernelId> {
 }
 
 /// A second descriptor of an open drive, for its label.
-pub(super) fn sectors(file: &File, id: KernelId) -> io::Result<FileSectors> {
+pub(crate) fn sectors(file: &File, id: KernelId) -> io::Result<FileSectors> {
     let size_bytes = rustix::fs::seek(file, SeekFrom::End(0))?;
     let block_bytes = match id {
         KernelId::Block(_) => rustix::fs::ioctl_blksszget(file)?,

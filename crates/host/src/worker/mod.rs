@@ -7,7 +7,7 @@
 //! ```text
 //! agent:  Workers (pool) -- start --> Running (future) --> Done { response, descriptors }
 //!             | socket: one packet per message, descriptors beside it
-//! child:  worker_main (serve) --> look | attach | change | detach | close
+//! child:  worker_main (serve) --> look | attach | change | detach | close | map
 //! ```
 
 mod attach;
@@ -16,13 +16,15 @@ mod channel;
 mod detach;
 mod follow;
 mod look;
+mod map;
 mod open;
 mod pool;
 mod protocol;
 mod serve;
 mod wipe;
 
-pub(crate) use look::open_sectors;
+pub(crate) use look::{open_sectors, sectors};
+pub(crate) use open::is_current;
 pub use pool::{Done, Limits, NotStarted, Running, StartError, WorkerError, Workers};
 pub(crate) use protocol::chain;
 pub use protocol::{

@@ -20,9 +20,10 @@ use super::look::kernel_id;
 use super::protocol::{AttachError, chain};
 use crate::block_ioctl::disk_sequence;
 use crate::identity::evidence_of;
-use crate::kernel_id::KernelId;
+use crate::kernel_id::{DeviceNumber, KernelId};
 use crate::locks::{LockError, WriterLock};
-use crate::proof::exclusive_users;
+use crate::mapping::held_by_ours;
+use crate::proof::{Blocker, exclusive_users};
 use crate::runtime_dir::RuntimeDir;
 use crate::scan::sysfs::Sysfs;
 
@@ -40,6 +41,14 @@ pub(super) struct Meant<'a> {
 pub(super) struct Locked {
     pub(super) id: KernelId,
     _lock: WriterLock,
+}
+
+/// Who else may have the drive when it is opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Beside<'a> {
+    Nobody,
+    /// Loop devices of our volumes: one of them has kept the claim of an agent that is gone.
+    OurMappings(&'a RuntimeDir),
 }
 
 impl Meant<'_> {
@@ -61,15 +70,16 @@ impl Meant<'_> {
         Ok(Locked { id, _lock: lock })
     }
 
-    /// Opens it, exclusively if it is a block device.
+    /// Opens it, exclusively if it is a block device and unless only `beside` has it.
     pub(super) fn open(
         self,
         locked: &Locked,
+        beside: Beside<'_>,
         checkpoint: &dyn Fn(&'static str),
     ) -> Result<File, AttachError> {
         let id = locked.id;
         self.prove_identity(id, None)?;
-        let file = open(Path::new(self.path), id)?;
+        let file = open(Path::new(self.path), id, beside)?;
         if kernel_id(&file).map_err(failed("look at the open drive"))? != id {
             return Err(self.missing());
         }
@@ -127,22 +137,58 @@ fn fits(id: KernelId, kind: DeviceKind) -> bool {
     }
 }
 
-fn open(path: &Path, id: KernelId) -> Result<File, AttachError> {
+fn open(path: &Path, id: KernelId, beside: Beside<'_>) -> Result<File, AttachError> {
     let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
     // On a plain file it would mean "must not exist".
     flags.set(OFlags::EXCL, matches!(id, KernelId::Block(_)));
     match (rustix::fs::open(path, flags, Mode::empty()), id) {
         (Ok(file), _) => Ok(File::from(file)),
         (Err(Errno::BUSY), KernelId::Block(number)) => {
-            Err(AttachError::Busy { by: exclusive_users(number) })
+            let by = exclusive_users(number);
+            match beside {
+                Beside::OurMappings(dir) if are_all_ours(dir, number, &by)? => {
+                    let opened = rustix::fs::open(path, flags - OFlags::EXCL, Mode::empty());
+                    Ok(File::from(opened.map_err(|error| failed("open the drive")(error.into()))?))
+                }
+                Beside::OurMappings(_) | Beside::Nobody => Err(AttachError::Busy { by }),
+            }
         }
         (Err(error), _) => Err(failed("open the drive")(error.into())),
     }
 }
 
+/// Whether nothing but mappings of ours and the guard can be what has the claim on a drive. Devices of device-mapper
+/// are named; a loop device shows nowhere, so whatever else does show is someone else.
+fn are_all_ours(
+    dir: &RuntimeDir,
+    number: DeviceNumber,
+    by: &[Blocker],
+) -> Result<bool, AttachError> {
+    let is_ours = |blocker: &Blocker| match blocker {
+        Blocker::Mapping { .. } | Blocker::Guard { .. } => true,
+        Blocker::Process { .. }
+        | Blocker::LoopDevice { .. }
+        | Blocker::Holder { .. }
+        | Blocker::Mount { .. }
+        | Blocker::Exclusive
+        | Blocker::Leased => false,
+    };
+    if by.iter().all(is_ours) {
+        return Ok(true);
+    }
+    if by != [Blocker::Exclusive] {
+        return Ok(false);
+    }
+    let ours = held_by_ours(dir, number).map_err(|error| AttachError::Failed {
+        step: "look for mappings of volumes on the drive".into(),
+        error: error.to_string(),
+    })?;
+    Ok(!ours.is_empty())
+}
+
 /// Whether the number still stands for what is open: a drive that was pulled out leaves its number to the next one.
 /// Kernels before 5.15 do not count, and then there is nothing to compare.
-pub(super) fn is_current(file: &File, id: KernelId) -> bool {
+pub(crate) fn is_current(file: &File, id: KernelId) -> bool {
     let KernelId::Block(number) = id else { return true };
     let sysfs = Sysfs::of_machine();
     let Some((name, _)) = sysfs.device(number) else { return false };

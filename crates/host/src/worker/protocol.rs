@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{ClusterId, DriveId, NodeId};
+use hotbay_core::ids::{ClusterId, DriveId, NodeId, VolumeId};
 use hotbay_core::label::change::{Basis, Change, ChangeRefused, LabelTold};
 use hotbay_core::label::update::Want;
 use hotbay_core::order::Generation;
@@ -14,8 +14,10 @@ use hotbay_core::wipe::Content;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::filesystem::{FilesystemDone, FilesystemError, FilesystemTask};
 use crate::kernel_id::KernelId;
 use crate::locks::LockHolder;
+use crate::mapping::{Mapping, MappingError, MappingPage, Wanted};
 use crate::proof::{Blocker, Proof};
 use crate::scan::Signatures;
 
@@ -54,6 +56,23 @@ pub enum Request {
     Detach(Detach),
     /// Close the descriptors, nothing else.
     Close,
+    /// Map a volume. One descriptor of its drive comes along, the one that the drive was attached with.
+    Map(Wanted),
+    /// Remove the mapping of a volume.
+    Unmap { volume: VolumeId },
+    /// Make all I/O of a volume's mapping fail.
+    Fence { volume: VolumeId },
+    /// Give the mapping of a volume more of its drive, of which one descriptor comes along.
+    GrowMapping(Wanted),
+    /// List the mappings of this machine, those behind a volume.
+    ListMappings { after: Option<VolumeId> },
+    /// Have device-mapper hold the claim on a drive, by a guard named after the id on its label. The only descriptor of
+    /// the drive comes along; one without a claim comes back, or, after an error, one with it if it could be had.
+    Guard { drive: DriveId },
+    /// Take the guard from a drive, before it is detached.
+    Unguard { drive: KernelId },
+    /// Do something with the filesystem of a volume, or with its mounts.
+    Filesystem(FilesystemTask),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +155,16 @@ pub enum Response {
         volumes: Vec<String>,
     },
     Closed,
+    Mapped(Result<Mapping, MappingError>),
+    /// False if there was no mapping.
+    Unmapped(Result<bool, MappingError>),
+    /// The mapping that is fenced now, if there is one.
+    Fenced(Result<Option<Mapping>, MappingError>),
+    Mappings(Result<MappingPage, MappingError>),
+    Guarded(Result<(), MappingError>),
+    /// False if there was no guard.
+    Unguarded(Result<bool, MappingError>),
+    Filesystem(Result<FilesystemDone, FilesystemError>),
 }
 
 /// What a child sends.
@@ -153,6 +182,8 @@ pub struct Looked {
     /// All evidence, that of a file included.
     pub evidence: Evidence,
     pub label: LabelLook,
+    /// Where volumes on it are mapped by loop devices, if it has a label.
+    pub mappings: Vec<String>,
 }
 
 /// Our label on a device, or what is there instead.

@@ -12,7 +12,10 @@ use super::channel::{self, Incoming, Outgoing};
 use super::detach::{InUse, detach};
 use super::follow::Follow;
 use super::look::{identify, look};
+use super::map;
 use super::protocol::{FromWorker, Request, Response, ToWorker, chain};
+use crate::filesystem;
+use crate::mapping;
 use crate::runtime_dir::RuntimeDir;
 
 /// What a child does: serves the agent at the other end of its standard input, and ends with it.
@@ -21,7 +24,7 @@ use crate::runtime_dir::RuntimeDir;
 /// `attach-opened`, those of [`super::wipe`], of [`crate::label::bring_up_to_date`] and of
 /// [`crate::label::refresh_third_copy`], `attach-labelled`;
 /// `attach-relabelled`; `erase-piece` after each, and those of [`crate::label::change_extents`]; `detach-labelled`,
-/// `detach-closed`.
+/// `detach-closed`; and those that [`crate::mapping`] and [`crate::filesystem`] name with their own call of it.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");
@@ -95,6 +98,27 @@ fn carry_out(
         Request::Close => {
             drop(given);
             (Response::Closed, None)
+        }
+        Request::Map(wanted) => {
+            (Response::Mapped(map::map(dir, &wanted, given, follow.checkpoint)), None)
+        }
+        Request::Unmap { volume } => {
+            (Response::Unmapped(mapping::unmap(dir, volume, follow.checkpoint)), None)
+        }
+        Request::Fence { volume } => {
+            (Response::Fenced(mapping::fence(dir, volume, follow.checkpoint)), None)
+        }
+        Request::GrowMapping(wanted) => {
+            (Response::Mapped(map::grow(dir, &wanted, given, follow.checkpoint)), None)
+        }
+        Request::ListMappings { after } => (Response::Mappings(map::list(dir, after)), None),
+        Request::Guard { drive } => {
+            let (guarded, descriptor) = map::guard(drive, given, follow.checkpoint);
+            (Response::Guarded(guarded), descriptor)
+        }
+        Request::Unguard { drive } => (Response::Unguarded(mapping::unguard(drive)), None),
+        Request::Filesystem(task) => {
+            (Response::Filesystem(filesystem::carry_out(&task, follow.checkpoint)), None)
         }
     }
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{AttachError, Limits, Request, StartError, WorkerError, Workers};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use crate::Test;
 use crate::holders::was_killed;
-use crate::rig::{LIMIT, Other, Rig, attach, attach_of, block_on, seen, until};
+use crate::rig::{
+    LIMIT, Other, Rig, attach, attach_of, block_on, is_dead, kill, seen, state_of, until,
+};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_second_writer_is_refused_and_told_who_writes", second_writer),
@@ -19,11 +21,6 @@ pub(crate) const TESTS: &[Test] = &[
     ("more_children_than_allowed_are_refused", limit),
     ("a_program_that_is_no_child_is_reported", no_child),
 ];
-
-pub(crate) fn kill(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
-}
 
 fn second_writer() {
     block_on(async {
@@ -101,16 +98,6 @@ fn reuse() {
         assert_ne!(third.pid(), pid);
         third.await.unwrap();
     });
-}
-
-pub(crate) fn is_dead(pid: u32) -> bool {
-    matches!(state_of(pid), None | Some('Z' | 'X'))
-}
-
-/// What the kernel says a process is doing: `T` is stopped, `D` waits and does not even die.
-pub(crate) fn state_of(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit(") ").next()?.chars().next()
 }
 
 fn limit() {

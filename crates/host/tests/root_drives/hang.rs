@@ -11,10 +11,9 @@ use hotbay_host::worker::{AttachError, Request, Running};
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::children::{is_dead, kill, state_of};
 use crate::rig::{
-    LoopDevice, Other, Rig, attach, attach_of, block_on, detach, detach_of, seen, skipped,
-    skipped_without, until,
+    LoopDevice, Other, Rig, attach, attach_of, block_on, detach, detach_of, is_dead, kill, seen,
+    skipped, skipped_without, state_of, until,
 };
 
 pub(crate) const TESTS: &[Test] = &[

@@ -19,10 +19,10 @@ use hotbay_host::worker::{
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::children::{kill, state_of};
 use crate::rig::{
     LIMIT, Rig, WANT, attach, attach_of, block_on, detach, detach_of, seen, skipped, until,
 };
+use crate::rig::{kill, state_of};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_volume_comes_and_goes_and_its_bytes_are_zero", comes_and_goes),

@@ -11,12 +11,17 @@ mod attach;
 mod blockers;
 mod children;
 mod details;
+mod filesystems;
 mod hang;
 mod holders;
+mod lab;
 mod label_orders;
+mod mapping;
+mod mounts;
 mod news;
 mod rig;
 mod silent;
+mod volumes;
 mod wipe;
 
 use std::panic::AssertUnwindSafe;
@@ -42,8 +47,11 @@ fn run(arguments: &[String]) -> ExitCode {
         blockers::TESTS,
         children::TESTS,
         details::TESTS,
+        filesystems::TESTS,
         hang::TESTS,
         label_orders::TESTS,
+        mapping::TESTS,
+        mounts::TESTS,
         news::TESTS,
         silent::TESTS,
         wipe::TESTS,

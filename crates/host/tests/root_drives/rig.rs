@@ -17,6 +17,7 @@ use hotbay_host::worker::{
     Attach, AttachError, Attached, Detach, Detached, LabelWant, Limits, Request, Response, Workers,
 };
 use hotbay_host::{KernelId, RuntimeDir};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than anything here takes, shorter than anyone's patience.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -72,8 +73,12 @@ impl Rig {
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.file_of(name, DRIVE_BYTES)
+    }
+
+    pub(crate) fn file_of(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.dir.path().canonicalize().unwrap().join(name);
-        File::create(&path).unwrap().set_len(DRIVE_BYTES).unwrap();
+        File::create(&path).unwrap().set_len(bytes).unwrap();
         path
     }
 
@@ -244,4 +249,19 @@ pub(crate) async fn prove(workers: &Workers, path: &str, kind: DeviceKind) -> Pr
 pub(crate) fn exclusive_is_free(path: &str) -> bool {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()).is_ok()
+}
+
+pub(crate) fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+pub(crate) fn is_dead(pid: u32) -> bool {
+    matches!(state_of(pid), None | Some('Z' | 'X'))
+}
+
+/// What the kernel says a process is doing: `T` is stopped, `D` waits and does not even die.
+pub(crate) fn state_of(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
 }

@@ -12,10 +12,9 @@ use hotbay_host::worker::{Attach, AttachError, LabelWant, Request, Workers};
 use rustix::process::Signal;
 
 use crate::Test;
-use crate::children::{kill, state_of};
 use crate::rig::{
     CLUSTER, DRIVE_BYTES, LIMIT, LoopDevice, Mounted, Other, Rig, WANT, attach, attach_of,
-    block_on, detach, detach_of, run, seen, skipped, until,
+    block_on, detach, detach_of, kill, run, seen, skipped, state_of, until,
 };
 
 pub(crate) const TESTS: &[Test] = &[
@@ -113,7 +112,7 @@ fn everything() {
         ),
         (
             "btrfs",
-            |path| drop(run("mkfs.btrfs", &["-q", path])),
+            |path| drop(run("mkfs.btrfs", &["-q", "--mixed", path])),
             Denied::Filesystem { kind: "btrfs".into() },
         ),
     ];

@@ -248,7 +248,7 @@ impl Disk {
         self.partitions().into_keys().filter_map(place).collect()
     }
 
-    fn text(&self, file: &str) -> Option<String> {
+    pub(crate) fn text(&self, file: &str) -> Option<String> {
         read_text(&self.directory.join(file))
     }
 

@@ -1,0 +1,298 @@
+//! A block device that is exactly one volume, on the machine that holds its drive.
+//!
+//! ```text
+//!              drive has a dm guard                    drive is claimed by the agent's descriptor
+//!   map ----> device-mapper linear (any parts)   else  loop device over that very descriptor (one part)
+//!   fence --> table of `error`                         size 0: every new I/O fails, open descriptors stay
+//! ```
+//!
+//! The kernel alone knows what is mapped; nothing is recorded. So each mapping carries the volume's id and epoch in the
+//! kernel ([`name`]), and every function begins by asking for it. That makes each of them safe to repeat after a child
+//! was killed anywhere.
+//!
+//! A loop device keeps the descriptor that it was given, and with it the exclusive claim on the drive: the claim
+//! outlives the agent. An agent that starts again and meets EBUSY finds its own mappings by [`held_by_ours`], and opens
+//! the drive without a claim of its own ([`crate::worker`]).
+//!
+//! Everything here may wait for a drive and runs in a child: `worker::Request` has `Map`, `Unmap`, `Fence`,
+//! `GrowMapping`, `ListMappings`, `Guard` and `Unguard`. One lock per drive keeps two children from mapping a volume
+//! twice.
+
+mod check;
+mod dm;
+mod dm_control;
+#[expect(clippy::host_endian_bytes, reason = "the kernel reads in the byte order of the machine")]
+mod dm_message;
+mod error;
+mod loops;
+mod name;
+mod node;
+mod page;
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hotbay_core::ids::{DriveId, VolumeId};
+use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
+
+pub use self::error::MappingError;
+use self::error::failed;
+pub(crate) use self::name::{is_guard_by_sysfs, volume_held_by, volume_of};
+pub use self::page::MappingPage;
+pub(crate) use self::page::page;
+use crate::kernel_id::{DeviceNumber, KernelId};
+use crate::locks::{LockError, MappingLock};
+use crate::loop_ioctl::open;
+use crate::runtime_dir::RuntimeDir;
+
+/// Most parts of one volume on a drive: as many as fit in a message.
+pub const MOST_PARTS: usize = 256;
+
+/// How long another child may be busy with a mapping on the same drive before that is an error.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// A piece of a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Segment {
+    pub start_bytes: u64,
+    pub length_bytes: u64,
+}
+
+/// The mapping that a volume is to have.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wanted {
+    pub volume: VolumeId,
+    /// Under which it may be used. A mapping that is there keeps the epoch that it was made with.
+    pub epoch: u64,
+    /// In the order in which they make up the volume.
+    pub parts: Vec<Segment>,
+    pub read_only: bool,
+}
+
+/// What kind of device a mapping is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MappingKind {
+    DeviceMapper,
+    Loop,
+}
+
+/// A mapping of ours, as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mapping {
+    pub volume: VolumeId,
+    pub epoch: u64,
+    pub kind: MappingKind,
+    pub path: String,
+    pub number: DeviceNumber,
+    /// What it is over. A fenced device-mapper mapping is over nothing any more.
+    pub drive: Option<KernelId>,
+    /// A fenced mapping shows none.
+    pub parts: Vec<Segment>,
+    pub read_only: bool,
+    /// All new I/O fails.
+    pub fenced: bool,
+    /// Its I/O goes past the page cache. Otherwise it is over a plain file whose filesystem cannot do that.
+    pub direct: bool,
+    /// It goes away with its last user.
+    pub leaving: bool,
+}
+
+/// A drive that is open, with what is needed to map a part of it.
+#[derive(Debug)]
+pub(crate) struct OpenDrive {
+    /// The descriptor that the agent attached it with.
+    pub(crate) file: File,
+    pub(crate) id: KernelId,
+    pub(crate) block_bytes: u32,
+}
+
+type Checkpoint<'a> = &'a dyn Fn(&'static str);
+
+/// Maps a volume, or finds it mapped just so.
+pub(crate) fn map(
+    dir: &RuntimeDir,
+    wanted: &Wanted,
+    drive: &OpenDrive,
+    checkpoint: Checkpoint<'_>,
+) -> Result<Mapping, MappingError> {
+    check::wanted(wanted, drive)?;
+    let _lock = lock(dir, drive.id)?;
+    checkpoint("map-locked");
+    let found = match find(dir, wanted.volume)? {
+        Some(found) if found.kind == MappingKind::DeviceMapper => {
+            dm::wake(&found)?;
+            find(dir, wanted.volume)?
+        }
+        found => found,
+    };
+    match found {
+        // A child was killed before it had filled, or looked at, what it made.
+        Some(found) if dm::is_half_made(&found) => dm::unmap(&found, checkpoint)?,
+        Some(found) if loops::is_half_made(&found, drive) => {
+            loops::unmap(dir, &found, checkpoint)?;
+        }
+        Some(found) => return same(found, wanted, drive),
+        None => {}
+    }
+    if !dm::is_guarded(drive.id)? {
+        return loops::map(dir, wanted, drive, checkpoint);
+    }
+    dm::map(wanted, drive, checkpoint)?;
+    checkpoint("map-verified");
+    let volume = wanted.volume;
+    same(find(dir, volume)?.ok_or(MappingError::NotMapped { volume })?, wanted, drive)
+}
+
+/// Removes the mapping of a volume; false if it has none. A mapping in use stays.
+pub(crate) fn unmap(
+    dir: &RuntimeDir,
+    volume: VolumeId,
+    checkpoint: Checkpoint<'_>,
+) -> Result<bool, MappingError> {
+    let Some((found, _lock)) = find_locked(dir, volume)? else { return Ok(false) };
+    checkpoint("unmap-found");
+    match found.kind {
+        MappingKind::DeviceMapper => dm::unmap(&found, checkpoint)?,
+        MappingKind::Loop => loops::unmap(dir, &found, checkpoint)?,
+    }
+    Ok(true)
+}
+
+/// Makes all new I/O of a volume's mapping fail, whoever has it open or mounted; what was under way has ended when this
+/// returns. `None` if the volume has no mapping. A fenced mapping is of no more use: it is unmapped and made anew.
+pub(crate) fn fence(
+    dir: &RuntimeDir,
+    volume: VolumeId,
+    checkpoint: Checkpoint<'_>,
+) -> Result<Option<Mapping>, MappingError> {
+    let Some((found, _lock)) = find_locked(dir, volume)? else { return Ok(None) };
+    checkpoint("fence-found");
+    match found.kind {
+        MappingKind::DeviceMapper => dm::fence(&found, checkpoint)?,
+        MappingKind::Loop => loops::fence(&found)?,
+    }
+    checkpoint("fence-done");
+    find(dir, volume)
+}
+
+/// Gives a mapping more of the drive. Whoever has it open or mounted keeps it and sees the new size.
+pub(crate) fn grow(
+    dir: &RuntimeDir,
+    wanted: &Wanted,
+    drive: &OpenDrive,
+    checkpoint: Checkpoint<'_>,
+) -> Result<Mapping, MappingError> {
+    check::wanted(wanted, drive)?;
+    let _lock = lock(dir, drive.id)?;
+    let volume = wanted.volume;
+    let found = find(dir, volume)?.ok_or(MappingError::NotMapped { volume })?;
+    check::growth(&found, wanted, drive.id)?;
+    checkpoint("grow-found");
+    if found.parts != wanted.parts {
+        match found.kind {
+            MappingKind::DeviceMapper => dm::grow(&found, wanted, drive, checkpoint)?,
+            MappingKind::Loop => loops::grow(&found, wanted)?,
+        }
+    }
+    checkpoint("grow-done");
+    let found = find(dir, volume)?.ok_or(MappingError::NotMapped { volume })?;
+    same(found, wanted, drive)
+}
+
+/// Gives the claim on a drive to a guard, so that device-mapper can map its volumes: the descriptor that had the claim
+/// is closed, and another one without comes back. If no guard can be put, the claim is taken back.
+pub(crate) fn guard(
+    label: DriveId,
+    drive: OpenDrive,
+    checkpoint: Checkpoint<'_>,
+) -> (Result<(), MappingError>, Option<File>) {
+    let KernelId::Block(number) = drive.id else {
+        return (Err(MappingError::NoGuardOnFile), Some(drive.file));
+    };
+    let path = format!("/proc/self/fd/{}", drive.file.as_raw_fd());
+    let unclaimed = match open(Path::new(&path), OFlags::RDWR) {
+        Ok(unclaimed) => unclaimed,
+        Err(error) => return (Err(failed("open the drive again")(error)), Some(drive.file)),
+    };
+    drop(drive.file);
+    checkpoint("guard-unclaimed");
+    let guarded = dm::guard(label, number, checkpoint);
+    if guarded.is_ok() {
+        return (guarded, Some(unclaimed));
+    }
+    let path = format!("/proc/self/fd/{}", unclaimed.as_raw_fd());
+    let claimed = open(Path::new(&path), OFlags::RDWR | OFlags::EXCL);
+    (guarded, claimed.ok())
+}
+
+/// Takes the guard from a drive; false if it has none.
+pub(crate) fn unguard(drive: KernelId) -> Result<bool, MappingError> {
+    match drive {
+        KernelId::Block(number) => dm::unguard(number),
+        KernelId::File { .. } => Ok(false),
+    }
+}
+
+/// All mappings of ours on this machine, ordered by volume.
+pub(crate) fn find_all(dir: &RuntimeDir) -> Result<Vec<Mapping>, MappingError> {
+    let mut all = loops::all(dir)?;
+    all.extend(dm::all(dir)?);
+    all.sort_by_key(|mapping| (mapping.volume, mapping.number));
+    Ok(all)
+}
+
+/// The mappings of ours over a drive: each keeps it open, and one of them may have the claim on it.
+pub(crate) fn held_by_ours(
+    dir: &RuntimeDir,
+    drive: DeviceNumber,
+) -> Result<Vec<Mapping>, MappingError> {
+    let mut all = find_all(dir)?;
+    all.retain(|mapping| mapping.drive == Some(KernelId::Block(drive)));
+    Ok(all)
+}
+
+fn find(dir: &RuntimeDir, volume: VolumeId) -> Result<Option<Mapping>, MappingError> {
+    Ok(find_all(dir)?.into_iter().find(|mapping| mapping.volume == volume))
+}
+
+/// Finds a volume's mapping, takes the lock of its drive, and makes sure that it is still there.
+fn find_locked(
+    dir: &RuntimeDir,
+    volume: VolumeId,
+) -> Result<Option<(Mapping, Option<MappingLock>)>, MappingError> {
+    let Some(found) = find(dir, volume)? else { return Ok(None) };
+    let lock = found.drive.map(|drive| lock(dir, drive)).transpose()?;
+    Ok(find(dir, volume)?.map(|found| (found, lock)))
+}
+
+fn lock(dir: &RuntimeDir, drive: KernelId) -> Result<MappingLock, MappingError> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match MappingLock::take(dir, drive) {
+            Ok(lock) => return Ok(lock),
+            Err(LockError::LockedBy { by, .. }) if Instant::now() >= until => {
+                return Err(MappingError::LockedBy { by });
+            }
+            Err(LockError::LockedBy { .. }) => std::thread::sleep(LOCK_PAUSE),
+            Err(LockError::Io { path, source }) => {
+                let step = format!("lock {}", path.display());
+                return Err(MappingError::Failed { step, error: source.to_string() });
+            }
+        }
+    }
+}
+
+/// The mapping that was found, if it is the one that is wanted. The epoch is the caller's to compare.
+fn same(found: Mapping, wanted: &Wanted, drive: &OpenDrive) -> Result<Mapping, MappingError> {
+    match check::difference(&found, wanted, drive.id) {
+        None => Ok(found),
+        Some(difference) => {
+            let found = Box::new(found);
+            Err(MappingError::OtherMapping { difference: difference.to_owned(), found })
+        }
+    }
+}

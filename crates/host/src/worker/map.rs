@@ -1,0 +1,65 @@
+//! Mappings, with one descriptor of the drive beside the request.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use hotbay_core::ids::{DriveId, VolumeId};
+
+use super::look::kernel_id;
+use crate::kernel_id::KernelId;
+use crate::mapping::{self, Mapping, MappingError, MappingPage, OpenDrive, Wanted};
+use crate::runtime_dir::RuntimeDir;
+use crate::scan::FILE_BLOCK_BYTES;
+
+/// Maps a volume on the drive that came along.
+pub(super) fn map(
+    dir: &RuntimeDir,
+    wanted: &Wanted,
+    given: Vec<OwnedFd>,
+    checkpoint: &dyn Fn(&'static str),
+) -> Result<Mapping, MappingError> {
+    mapping::map(dir, wanted, &open_drive(given)?, checkpoint)
+}
+
+/// Grows the mapping of a volume on the drive that came along.
+pub(super) fn grow(
+    dir: &RuntimeDir,
+    wanted: &Wanted,
+    given: Vec<OwnedFd>,
+    checkpoint: &dyn Fn(&'static str),
+) -> Result<Mapping, MappingError> {
+    mapping::grow(dir, wanted, &open_drive(given)?, checkpoint)
+}
+
+/// Gives the claim on the drive that came along to a guard. The descriptor to go on with comes back.
+pub(super) fn guard(
+    drive: DriveId,
+    given: Vec<OwnedFd>,
+    checkpoint: &dyn Fn(&'static str),
+) -> (Result<(), MappingError>, Option<File>) {
+    match open_drive(given) {
+        Ok(open) => mapping::guard(drive, open, checkpoint),
+        Err(error) => (Err(error), None),
+    }
+}
+
+/// The next of the machine's mappings.
+pub(super) fn list(dir: &RuntimeDir, after: Option<VolumeId>) -> Result<MappingPage, MappingError> {
+    Ok(mapping::page(mapping::find_all(dir)?, after))
+}
+
+fn open_drive(given: Vec<OwnedFd>) -> Result<OpenDrive, MappingError> {
+    let file = File::from(given.into_iter().next().ok_or(MappingError::NoDescriptor)?);
+    let failed = |error: std::io::Error| MappingError::Failed {
+        step: "look at the drive".into(),
+        error: error.to_string(),
+    };
+    let id = kernel_id(&file).map_err(failed)?;
+    let block_bytes = match id {
+        KernelId::Block(_) => {
+            rustix::fs::ioctl_blksszget(&file).map_err(|error| failed(error.into()))?
+        }
+        KernelId::File { .. } => FILE_BLOCK_BYTES,
+    };
+    Ok(OpenDrive { file, id, block_bytes })
+}

@@ -1,0 +1,234 @@
+//! The cases, inside the guest, on a drive of its own.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::process::ExitCode;
+
+use hotbay_core::ids::VolumeId;
+use hotbay_core::label::change::Change;
+use hotbay_core::label::extents::{Extent, Use};
+use hotbay_host::filesystem::{
+    Checked, FilesystemDone as Done, FilesystemKind, FilesystemTask as Task, VolumeDevice,
+};
+use hotbay_host::mapping::{Mapping, MappingError, MappingKind, Segment, Wanted};
+use hotbay_host::proof::{Blocker, Proof};
+use hotbay_host::worker::{Request, Response, WorkerError};
+use rustix::process::Signal;
+
+use crate::lab::{Lab, mount, mounted};
+use crate::rig::{
+    LIMIT, Rig, WANT, attach, attach_of, block_on, candidate, detach, detach_of, exclusive_is_free,
+    kill, seen, state_of, until,
+};
+use crate::volumes::{Drive, MIB, ask, fence, mappings, unmap};
+
+const KIND: FilesystemKind = FilesystemKind::Ext4;
+const VOLUME: VolumeId = VolumeId::from_bits(1);
+
+pub(crate) fn run(case: &str, drive: &str) -> ExitCode {
+    let drive = drive.to_owned();
+    match case {
+        "life" => block_on(life(drive)),
+        "fenced" => block_on(fenced(drive)),
+        "killed" => block_on(killed(drive)),
+        "started-again" => block_on(started_again(drive)),
+        other => panic!("no case {other}"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// The drive, attached and guarded, with one volume of two parts, the second before the first.
+async fn guarded(path: String) -> (Lab, Wanted) {
+    let rig = Rig::new();
+    let workers = rig.workers();
+    let drive = Drive::existing(&workers, path, crate::DRIVE_BYTES).await;
+    let mut lab = Lab { drive, workers, rig };
+    let wanted = Wanted {
+        volume: VOLUME,
+        epoch: 7,
+        parts: vec![part(&lab, 0, 200, 32), part(&lab, 1, 8, 64)],
+        read_only: false,
+    };
+    guard(&mut lab).await;
+    (lab, wanted)
+}
+
+fn part(lab: &Lab, part: u32, start_mib: u64, length_mib: u64) -> Segment {
+    let segment = Segment { start_bytes: start_mib * MIB, length_bytes: length_mib * MIB };
+    lab.drive.change(&Change::Place(Extent {
+        volume: VOLUME,
+        part,
+        start_bytes: segment.start_bytes,
+        length_bytes: segment.length_bytes,
+        usage: Use::Used,
+        name: "pvc-1".parse().unwrap(),
+        claim: None,
+    }));
+    segment
+}
+
+async fn guard(lab: &mut Lab) {
+    let given = vec![lab.drive.descriptor.take().unwrap()];
+    let running = lab.workers.start(Request::Guard { drive: WANT.drive }, given).unwrap();
+    let mut done = running.await.unwrap();
+    assert_eq!(done.response, Response::Guarded(Ok(())));
+    lab.drive.descriptor = Some(done.descriptors.remove(0));
+    assert!(!exclusive_is_free(&lab.drive.seen.path), "the guard has no claim");
+}
+
+async fn unguard(lab: &Lab) -> Result<bool, MappingError> {
+    let drive = candidate(&lab.drive.seen.path).id;
+    match ask(&lab.workers, Request::Unguard { drive }, vec![]).await {
+        Response::Unguarded(result) => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn closed(mut lab: Lab) {
+    assert_eq!(unguard(&lab).await, Ok(true));
+    assert_eq!(unguard(&lab).await, Ok(false), "again");
+    let descriptor = lab.drive.descriptor.take();
+    let detached = detach(&lab.workers, detach_of(&lab.drive.seen), descriptor).await;
+    assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
+}
+
+async fn life(drive: String) {
+    let (lab, wanted) = guarded(drive).await;
+    let mapping = lab.drive.map(&lab.workers, &wanted).await.unwrap();
+    assert_eq!((mapping.kind, mapping.epoch, mapping.direct), (MappingKind::DeviceMapper, 7, true));
+    assert_eq!(mapping.parts, wanted.parts);
+    assert_eq!(lab.drive.map(&lab.workers, &wanted).await, Ok(mapping.clone()), "again");
+    assert_eq!(size_of(&mapping), 96 * MIB);
+
+    let device = VolumeDevice::from(&mapping);
+    assert_eq!(lab.make(&device, KIND).await, Ok(Done::Made));
+    let target = lab.path("mnt");
+    assert_eq!(lab.mount(&device, &target).await.unwrap().device, Some(mapping.number));
+    std::fs::write(format!("{target}/file"), "kept").unwrap();
+    match unmap(&lab.workers, VOLUME).await {
+        Err(MappingError::InUse { by, .. }) => {
+            assert_eq!(by, [Blocker::Mount { at: target.clone() }]);
+        }
+        other => panic!("{other:?}"),
+    }
+
+    // A third part, under the mounted filesystem, which grows into it.
+    let mut parts = wanted.parts.clone();
+    parts.push(part(&lab, 2, 300, 100));
+    let longer = Wanted { parts, ..wanted.clone() };
+    let grown = lab.drive.grow(&lab.workers, &longer).await.unwrap();
+    assert_eq!((grown.number, size_of(&grown)), (mapping.number, 196 * MIB));
+    let grow = Task::Grow { device, kind: KIND, mounted_at: Some(target.clone()), limit: LIMIT };
+    assert_eq!(lab.ask(grow).await, Ok(Done::Grown));
+    match lab.ask(Task::Usage { target: target.clone() }).await {
+        Ok(Done::Usage(usage)) => assert!(usage.total_bytes > 150 * MIB, "{usage:?}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(lab.drive.grow(&lab.workers, &wanted).await.is_err(), "smaller again");
+    assert_eq!(std::fs::read(format!("{target}/file")).unwrap(), b"kept");
+    assert_eq!(lab.unmount(&target).await, Ok(1));
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(false), "again");
+    let read_only = Wanted { read_only: true, ..longer };
+    assert!(lab.drive.map(&lab.workers, &read_only).await.unwrap().read_only);
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
+    closed(lab).await;
+}
+
+fn size_of(mapping: &Mapping) -> u64 {
+    File::open(&mapping.path).unwrap().seek(SeekFrom::End(0)).unwrap()
+}
+
+async fn fenced(drive: String) {
+    let (lab, wanted) = guarded(drive).await;
+    let mapping = lab.drive.map(&lab.workers, &wanted).await.unwrap();
+    let device = VolumeDevice::from(&mapping);
+    lab.make(&device, KIND).await.unwrap();
+    let target = lab.path("mnt");
+    lab.mount(&device, &target).await.unwrap();
+    std::fs::write(format!("{target}/before"), "synced").unwrap();
+    File::open(format!("{target}/before")).unwrap().sync_all().unwrap();
+    let told = fence(&lab.workers, VOLUME).await.unwrap();
+    assert!(told.fenced && told.parts.is_empty() && told.drive.is_none(), "{told:?}");
+    assert_eq!(fence(&lab.workers, VOLUME).await, Some(told), "again");
+    let written = File::create(format!("{target}/after")).and_then(|file| file.sync_all());
+    assert!(written.is_err(), "written after the fence");
+    assert!(lab.drive.map(&lab.workers, &wanted).await.is_err(), "mapped in spite of it");
+    assert_eq!(lab.unmount(&target).await, Ok(1));
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
+    let mapping = lab.drive.map(&lab.workers, &wanted).await.unwrap();
+    let device = VolumeDevice::from(&mapping);
+    let check = Task::Check { device: device.clone(), kind: KIND, limit: LIMIT };
+    let checked = lab.ask(check).await.unwrap();
+    assert!(matches!(checked, Done::Checked(Checked::Clean | Checked::Repaired { .. })));
+    mounted(lab.ask(mount(&device, &target, KIND, &[])).await).unwrap();
+    assert_eq!(std::fs::read(format!("{target}/before")).unwrap(), b"synced");
+    assert_eq!(lab.unmount(&target).await, Ok(1));
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
+    closed(lab).await;
+}
+
+async fn killed(drive: String) {
+    let (lab, wanted) = guarded(drive).await;
+    let killed_at = async |step: &str, request: Request| {
+        let stopping = lab.rig.workers_with(&["drive-worker", step]);
+        let running = stopping.start(request, vec![lab.drive.descriptor()]).unwrap();
+        let pid = running.pid();
+        until("it stops", || state_of(pid) == Some('T')).await;
+        kill(pid, Signal::KILL);
+        assert!(matches!(running.await, Err(WorkerError::Died { .. })), "{step}");
+    };
+    for step in ["map-locked", "map-created", "table-loaded", "table-suspended", "map-verified"] {
+        killed_at(step, Request::Map(wanted.clone())).await;
+        let mapping = lab.drive.map(&lab.workers, &wanted).await.unwrap();
+        assert_eq!(size_of(&mapping), 96 * MIB, "{step}");
+        assert_eq!(mappings(&lab.workers).await, [mapping], "{step}");
+        assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true), "{step}");
+    }
+    for step in ["unmap-found", "unmap-opened", "unmap-cleared"] {
+        lab.drive.map(&lab.workers, &wanted).await.unwrap();
+        killed_at(step, Request::Unmap { volume: VOLUME }).await;
+        unmap(&lab.workers, VOLUME).await.unwrap();
+        assert_eq!(mappings(&lab.workers).await, [], "{step}");
+    }
+    for step in ["fence-found", "table-loaded", "table-suspended", "fence-done"] {
+        lab.drive.map(&lab.workers, &wanted).await.unwrap();
+        killed_at(step, Request::Fence { volume: VOLUME }).await;
+        assert!(fence(&lab.workers, VOLUME).await.unwrap().fenced, "{step}");
+        assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true), "{step}");
+    }
+    let mut longer = wanted.clone();
+    lab.drive.map(&lab.workers, &wanted).await.unwrap();
+    for (step, at) in [("grow-found", 2), ("table-loaded", 3), ("table-suspended", 4)] {
+        longer.parts.push(part(&lab, at, 300 + u64::from(at), 1));
+        killed_at(step, Request::GrowMapping(longer.clone())).await;
+        let grown = lab.drive.grow(&lab.workers, &longer).await.unwrap();
+        assert_eq!(size_of(&grown), (95 + u64::from(at)) * MIB, "{step}");
+    }
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
+    closed(lab).await;
+}
+
+/// The guard keeps the claim of an agent that is gone, and lets the next one in, and nobody else.
+async fn started_again(drive: String) {
+    let (mut lab, wanted) = guarded(drive).await;
+    let mapping = lab.drive.map(&lab.workers, &wanted).await.unwrap();
+    let path = lab.drive.seen.path.clone();
+    drop(lab.drive.descriptor.take());
+    assert!(!exclusive_is_free(&path), "the claim went with the agent");
+    let (_, descriptor) = attach(&lab.workers, attach_of(&lab.drive.seen)).await.unwrap();
+    lab.drive.descriptor = Some(descriptor);
+    guard(&mut lab).await;
+    assert_eq!(lab.drive.map(&lab.workers, &wanted).await, Ok(mapping.clone()));
+    let detached = detach(&lab.workers, detach_of(&lab.drive.seen), lab.drive.descriptor.take());
+    let Proof::Blocked { by } = detached.await.proof else { panic!("proved") };
+    let mapped = Blocker::Mapping { volume: VOLUME, path: mapping.path };
+    assert!(
+        by.contains(&mapped) && by.iter().any(|b| matches!(b, Blocker::Guard { .. })),
+        "{by:?}"
+    );
+    assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
+    assert_eq!(unguard(&lab).await, Ok(true));
+    assert!(exclusive_is_free(&path));
+    assert!(!seen(&lab.workers, &path).await.label.unwrap().in_operation);
+}
