@@ -174,6 +174,19 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_comes_a_little_before_its_deadline() {
+        let after = |timeout: &str| {
+            let mut request = Request::new(());
+            request.metadata_mut().insert("grpc-timeout", timeout.parse().unwrap());
+            Call::begin("Probe", &request).deadline.map(|deadline| deadline - Instant::now())
+        };
+        assert_eq!(after("10S"), Some(Duration::from_millis(9_980)));
+        assert_eq!(after("100m"), Some(Duration::from_millis(90)));
+        assert_eq!(after("0n"), Some(Duration::ZERO));
+        assert_eq!(after("soon"), None);
+    }
+
     proptest! {
         #[test]
         fn no_header_breaks_the_reader(text: String) {
