@@ -48,6 +48,8 @@ pub enum MappingError {
     NotAsAsked { path: String, what: String },
     #[error("all {tries} loop devices that the kernel called free were taken by others")]
     NoFreeLoop { tries: u32 },
+    #[error("{path} does not answer, so it is not known what is mapped")]
+    Silent { path: String },
     #[error("a plain file has no guard: device-mapper maps block devices only")]
     NoGuardOnFile,
     #[error("cannot {step}: {error}")]
@@ -61,6 +63,7 @@ impl MappingError {
             Self::InUse { .. }
             | Self::LockedBy { .. }
             | Self::NoFreeLoop { .. }
+            | Self::Silent { .. }
             | Self::Failed { .. } => true,
             Self::OtherMapping { found, .. } => found.leaving,
             Self::NoDescriptor

@@ -36,15 +36,34 @@ const FENCED_BYTES: u64 = 1;
 const CLEAR_PATIENCE: Duration = Duration::from_secs(2);
 const CLEAR_PAUSE: Duration = Duration::from_millis(10);
 
-/// All loop devices that are mappings of ours. One that does not answer is over a file that hangs, and is left out.
-pub(super) fn all(dir: &RuntimeDir) -> Result<Vec<Mapping>, MappingError> {
+/// What a loop device that does not answer is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Silent {
+    /// Someone else's, if it is over a plain file: a filesystem that hangs somewhere must not stop all mappings. One
+    /// over a device may be ours, with a child that waits for its drive.
+    ForeignIfOverFile,
+    /// Ours: what cannot be seen cannot be called fenced.
+    Ours,
+}
+
+/// All loop devices that are mappings of ours.
+pub(super) fn all(dir: &RuntimeDir, silent: Silent) -> Result<Vec<Mapping>, MappingError> {
     let sysfs = Sysfs::of_machine();
     let loops = sysfs.loops().map_err(failed("list loop devices"))?;
     let mut found = Vec::new();
     for (device, answer) in statuses(loops) {
         let Some(number) = sysfs.disk(&device.name).number() else { continue };
-        let Some(Ok(status)) = answer else { continue };
-        found.extend(mapping(dir, &device.name, number, &status));
+        let status = match answer {
+            Some(Ok(status)) => status,
+            Some(Err(error)) if is_gone(&error) => continue,
+            Some(Err(_)) | None => {
+                if silent == Silent::Ours || device.backing.starts_with("/dev/") {
+                    return Err(MappingError::Silent { path: format!("/dev/{}", device.name) });
+                }
+                continue;
+            }
+        };
+        found.extend(mapping(dir, &device.name, number, &status)?);
     }
     Ok(found)
 }
@@ -54,16 +73,17 @@ fn mapping(
     name: &str,
     number: DeviceNumber,
     status: &LoopStatus,
-) -> Option<Mapping> {
-    let (volume, epoch) = of_loop(&status.shape.name)?;
+) -> Result<Option<Mapping>, MappingError> {
+    let Some((volume, epoch)) = of_loop(&status.shape.name) else { return Ok(None) };
+    let node = node(dir, name, number).map_err(failed("reach a loop device"))?;
     let shape = &status.shape;
     let fenced = shape.limit_bytes == FENCED_BYTES;
     let part = Segment { start_bytes: shape.offset_bytes, length_bytes: shape.limit_bytes };
-    Some(Mapping {
+    Ok(Some(Mapping {
         volume,
         epoch,
         kind: MappingKind::Loop,
-        path: node(dir, name, number).ok()?.to_str()?.to_owned(),
+        path: node.display().to_string(),
         number,
         drive: Some(status.backing.id()),
         parts: if fenced { vec![] } else { vec![part] },
@@ -71,7 +91,7 @@ fn mapping(
         fenced,
         direct: shape.direct,
         leaving: shape.leaving,
-    })
+    }))
 }
 
 /// Whether a mapping was made, but not as it must be, and its maker was killed before it undid it.
@@ -127,7 +147,7 @@ pub(super) fn map(
             return Err(error);
         }
         checkpoint("map-verified");
-        return mapping(dir, &name, number, &status)
+        return mapping(dir, &name, number, &status)?
             .ok_or(MappingError::NotMapped { volume: wanted.volume });
     }
     Err(MappingError::NoFreeLoop { tries: TRIES })
@@ -189,7 +209,7 @@ pub(super) fn unmap(
     checkpoint("unmap-cleared");
     let until = Instant::now() + CLEAR_PATIENCE;
     loop {
-        let left = all(dir)?
+        let left = all(dir, Silent::ForeignIfOverFile)?
             .into_iter()
             .any(|mapping| mapping.number == found.number && mapping.volume == found.volume);
         if !left {

@@ -40,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::MappingError;
 use self::error::failed;
+use self::loops::Silent;
 pub(crate) use self::name::{is_guard_by_sysfs, volume_held_by, volume_of};
 pub use self::page::MappingPage;
 pub(crate) use self::page::page;
@@ -169,14 +170,34 @@ pub(crate) fn fence(
     volume: VolumeId,
     checkpoint: Checkpoint<'_>,
 ) -> Result<Option<Mapping>, MappingError> {
-    let Some((found, _lock)) = find_locked(dir, volume)? else { return Ok(None) };
-    checkpoint("fence-found");
-    match found.kind {
-        MappingKind::DeviceMapper => dm::fence(&found, checkpoint)?,
-        MappingKind::Loop => loops::fence(&found)?,
+    // Should it ever be mapped twice, on two drives, every one of them is fenced.
+    for found in all_of(dir, volume)? {
+        let _lock = found.drive.map(|drive| lock(dir, drive)).transpose()?;
+        checkpoint("fence-found");
+        match found.kind {
+            MappingKind::DeviceMapper => dm::fence(&found, checkpoint)?,
+            MappingKind::Loop => loops::fence(&found)?,
+        }
+        checkpoint("fence-done");
     }
-    checkpoint("fence-done");
-    find(dir, volume)
+    let all = all_of(dir, volume)?;
+    // One that has no table yet does no I/O either.
+    match all.iter().find(|mapping| !mapping.fenced && !dm::is_half_made(mapping)) {
+        // Mapped anew meanwhile, by whoever had the lock before.
+        Some(open) => {
+            let (difference, found) = ("not fenced".to_owned(), Box::new(open.clone()));
+            Err(MappingError::OtherMapping { difference, found })
+        }
+        None => Ok(all.into_iter().next()),
+    }
+}
+
+/// All mappings of a volume, with no doubt left.
+fn all_of(dir: &RuntimeDir, volume: VolumeId) -> Result<Vec<Mapping>, MappingError> {
+    let mut all = loops::all(dir, Silent::Ours)?;
+    all.extend(dm::all(dir)?);
+    all.retain(|mapping| mapping.volume == volume);
+    Ok(all)
 }
 
 /// Gives a mapping more of the drive. Whoever has it open or mounted keeps it and sees the new size.
@@ -239,7 +260,7 @@ pub(crate) fn unguard(drive: KernelId) -> Result<bool, MappingError> {
 
 /// All mappings of ours on this machine, ordered by volume.
 pub(crate) fn find_all(dir: &RuntimeDir) -> Result<Vec<Mapping>, MappingError> {
-    let mut all = loops::all(dir)?;
+    let mut all = loops::all(dir, Silent::ForeignIfOverFile)?;
     all.extend(dm::all(dir)?);
     all.sort_by_key(|mapping| (mapping.volume, mapping.number));
     Ok(all)
