@@ -7,11 +7,13 @@ use std::time::Duration;
 use hotbay_core::agent::{AttachWork, Event, Identity};
 use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::DriveId;
+use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::label::change::LabelTold;
+use hotbay_core::label::extents::{Extent, Use, in_conflict};
 use hotbay_core::label::update::Want;
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
+use hotbay_core::volume::Segment;
 use hotbay_core::volume::orders::{LabelOrder, LabelResult};
 use hotbay_host::KernelId;
 use hotbay_host::proof::Proof;
@@ -20,6 +22,8 @@ use hotbay_host::worker::{
     LabelWant, NotStarted, Request, Response, Running, WorkerError, Workers,
 };
 use tokio::sync::mpsc;
+
+use crate::volumes::Placed;
 
 /// After so long a step counts as stuck, and the registry is told; the step goes on.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
@@ -104,6 +108,26 @@ impl Drives {
     /// What is on the label of an open drive.
     pub(crate) fn label(&self, drive: DriveId) -> Option<&LabelTold> {
         self.labels.get(&drive).filter(|_| self.open.contains_key(&drive))
+    }
+
+    /// The place of a volume on the drive that has it, if that is open. None as well if parts of it overlap others:
+    /// then nothing of it is shown to anybody.
+    pub(crate) fn place_of(&self, volume: VolumeId) -> Option<Placed> {
+        let is_its = |extent: &&Extent| extent.volume == volume && extent.usage == Use::Used;
+        let holds = |told: &&LabelTold| told.extents.iter().any(|extent| is_its(&extent));
+        let (drive, told) = self.labels.iter().find(|(_, told)| holds(told))?;
+        if in_conflict(&told.extents).any(|conflicting| conflicting == volume) {
+            return None;
+        }
+        let mut extents: Vec<_> = told.extents.iter().filter(is_its).collect();
+        extents.sort_by_key(|extent| extent.part);
+        let part = |extent: &&Extent| Segment {
+            start_bytes: extent.start_bytes,
+            length_bytes: extent.length_bytes,
+        };
+        let parts = extents.iter().map(part).collect();
+        let descriptor = self.open.get(drive)?.descriptor.try_clone().ok()?;
+        Some(Placed { descriptor, parts })
     }
 
     /// Changes the label of an open drive.

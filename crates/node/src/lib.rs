@@ -9,6 +9,7 @@
 //! - [`drives`]: the open descriptors, and the children that do what may hang.
 //! - [`discovery`]: which devices there are, kept true by events; [`filters`]: which of them may be used.
 //! - [`mod@survey`]: one look at them, without a registry.
+//! - [`volumes`]: what CSI asks of this machine.
 //! - [`metrics_socket`]: the agent's numbers, for whoever asks.
 //! - [`state_dir`]: what survives a restart.
 
@@ -27,6 +28,7 @@ mod renewal;
 mod state_dir;
 mod survey;
 mod tls;
+mod volumes;
 
 pub use agent_loop::{Config, NodeError, run};
 pub use dial::RegistryAt;

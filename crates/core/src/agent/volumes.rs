@@ -1,7 +1,7 @@
 //! What an agent makes of orders about volumes: to change a label, and who may use a volume.
 //!
-//! A label order changes nothing that is remembered: the label itself says by its sequence what was done. A use is on the
-//! agent's own disk before it counts; one that ends is ended on the machine first, and then answered.
+//! A label order changes nothing that is remembered: the label itself says by its sequence what was done. A use is on
+//! the agent's own disk before it counts; one that ends is ended on the machine first, and then answered.
 
 use super::{Actual, Agent, Effect, UseMemory, Written};
 use crate::ids::{DriveId, VolumeId};

@@ -12,6 +12,7 @@ mod certificates;
 mod confirm;
 mod find;
 mod life;
+mod load;
 mod newcomer;
 mod node_labels;
 mod notice;
@@ -280,59 +281,6 @@ impl Drive {
 }
 
 impl Cluster {
-    /// Takes the lead over what a store holds: makes it a cluster if it is new, and begins a new term. The writes must
-    /// be durable before anything else is said.
-    pub fn lead(
-        rules: Rules,
-        records: Records,
-        cluster: ClusterId,
-        term: TermId,
-    ) -> (Self, Vec<Write>) {
-        let Records { registry, nodes, drives, volumes, attachments } = records;
-        let mut registry = registry.unwrap_or_else(|| RegistryRecord {
-            cluster,
-            terms: Vec::new(),
-            newest_certificate: CertificateNumber::default(),
-        });
-        let next = match registry.terms.last() {
-            None => Some(Term::first(term)),
-            Some(last) => rules.hold(Rule::TermRises).then(|| last.succeeded_by(term)),
-        };
-        registry.terms.extend(next);
-        let writes = vec![Write::Registry(registry.clone())];
-        let mut this = Self {
-            rules,
-            auto_add: AutoAdd::default(),
-            registry,
-            nodes: BTreeMap::new(),
-            drives: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            node_by_name: BTreeMap::new(),
-            revoked: BTreeMap::new(),
-            drives_by_fact: BTreeSet::new(),
-            drive_by_name: BTreeMap::new(),
-            newcomers: BTreeMap::new(),
-            heard: BTreeMap::new(),
-            given_up: BTreeSet::new(),
-            volumes: BTreeMap::new(),
-            volume_by_name: BTreeMap::new(),
-            by_fill: BTreeSet::new(),
-        };
-        for record in nodes {
-            this.insert_node(record);
-        }
-        for record in volumes {
-            this.insert_volume(record);
-        }
-        for record in drives {
-            this.insert_drive(record);
-        }
-        for record in attachments {
-            this.insert_attachment(record);
-        }
-        (this, writes)
-    }
-
     /// Takes one event at wall time `now_ms`, which is only noted for people.
     pub fn apply(&mut self, event: Event, now_ms: u64) -> Result<Effects, Refused> {
         match event {
@@ -411,34 +359,6 @@ impl Cluster {
         (generation > Generation::ZERO).then(|| OrderId::new(drive, stamp))
     }
 
-    /// A copy of some nodes with their drives, for decisions that are not to be taken.
-    fn excerpt(&self, nodes: BTreeSet<NodeId>) -> Self {
-        let newcomers = self.newcomers.iter().filter(|((node, _), _)| nodes.contains(node));
-        let alike = newcomers.clone().map(|(_, newcomer)| &newcomer.like);
-        let drives = nodes.iter().flat_map(|node| &self.nodes[node].drives).chain(alike.clone());
-        // What a newcomer looks like may be elsewhere, and is told with its place.
-        let elsewhere = alike.map(|id| &self.drives[id].record.node);
-        let seen = nodes.iter().chain(elsewhere).filter_map(|id| self.nodes.get_key_value(id));
-        Self {
-            rules: self.rules,
-            auto_add: self.auto_add.clone(),
-            registry: self.registry.clone(),
-            drives: drives.map(|id| (*id, self.drives[id].clone())).collect(),
-            nodes: seen.map(|(id, node)| (*id, node.clone())).collect(),
-            sessions: BTreeMap::new(),
-            node_by_name: BTreeMap::new(),
-            revoked: self.revoked_among(&nodes),
-            drives_by_fact: BTreeSet::new(),
-            drive_by_name: BTreeMap::new(),
-            newcomers: newcomers.map(|(at, newcomer)| (at.clone(), newcomer.clone())).collect(),
-            heard: BTreeMap::new(),
-            given_up: BTreeSet::new(),
-            volumes: BTreeMap::new(),
-            volume_by_name: BTreeMap::new(),
-            by_fill: BTreeSet::new(),
-        }
-    }
-
     fn order_for(&self, drive: &Drive, incarnation: Incarnation) -> Order {
         let record = &drive.record;
         let stamp = Stamp { term: self.term(), generation: record.generation };
@@ -483,48 +403,6 @@ impl Cluster {
             self.forget_uses_on(id);
         }
         effects
-    }
-
-    fn insert_node(&mut self, record: NodeRecord) {
-        self.note_revoked(&record);
-        // A purged node leaves its name to another.
-        if !record.purged {
-            self.node_by_name.insert(record.name.clone(), record.id);
-        }
-        let node = Node {
-            drives: BTreeSet::new(),
-            session: None,
-            rewound: Vec::new(),
-            agent_record: None,
-            conditions: Vec::new(),
-            silent_since_ms: None,
-            not_its_own: BTreeMap::new(),
-            newest: SessionNumber::default(),
-            record,
-        };
-        self.nodes.insert(node.record.id, node);
-    }
-
-    fn insert_drive(&mut self, record: DriveRecord) {
-        self.note_facts(record.id, &record.observed.evidence);
-        self.drive_by_name.insert(record.name.clone(), record.id);
-        if let Some(node) = self.nodes.get_mut(&record.node) {
-            node.drives.insert(record.id);
-        }
-        for volume in record.volumes.keys() {
-            if let Some(volume) = self.volumes.get_mut(volume) {
-                volume.drive = Some(record.id);
-            }
-        }
-        let drive = Drive {
-            present: false,
-            missing: false,
-            label: None,
-            space: None,
-            contact: Contact::Silent,
-            record,
-        };
-        self.drives.insert(drive.record.id, drive);
     }
 
     /// Changes the record of a drive and has it written.

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::FilesystemError;
 use super::error::failed;
 use crate::kernel_id::DeviceNumber;
+use crate::mapping::Mapping;
 use crate::scan::mountinfo::{device_at, read_bounded, unescape};
 
 /// A mount.
@@ -32,6 +33,24 @@ pub struct MountSeen {
     /// What its maker called the source.
     pub source: String,
     pub read_only: bool,
+}
+
+impl MountSeen {
+    /// Whether it is the filesystem on a volume, or its device node.
+    pub fn shows(&self, mapping: &Mapping) -> bool {
+        self.is_filesystem_of(mapping) || self.is_node_of(mapping)
+    }
+
+    /// Whether it is the filesystem on a volume.
+    pub fn is_filesystem_of(&self, mapping: &Mapping) -> bool {
+        self.device == Some(mapping.number)
+    }
+
+    /// Whether it is the device node of a volume: a single file, named as the node is.
+    pub fn is_node_of(&self, mapping: &Mapping) -> bool {
+        let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+        self.root != "/" && name(&self.root) == name(&mapping.path)
+    }
 }
 
 impl fmt::Display for MountSeen {
@@ -100,6 +119,20 @@ pub(super) fn mounted_at(path: &str) -> Result<Option<MountSeen>, FilesystemErro
         Some(found) => place.mount(&found).map_err(looking()),
         None => Ok(None),
     }
+}
+
+/// Everywhere that a volume, or its device node, is shown on this machine. Reads the mount table alone.
+pub fn shown_at(mapping: &Mapping) -> io::Result<Vec<String>> {
+    let table = read_bounded(Path::new("/proc/self/mountinfo"))?;
+    let lines = table.split(|byte| *byte == b'\n');
+    let shown = lines.filter_map(|line| {
+        let (id, _) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')?)?;
+        let id = std::str::from_utf8(id).ok()?.parse().ok()?;
+        let seen = parse(line, id)?;
+        let point = line.split(|byte| *byte == b' ').nth(4)?;
+        seen.shows(mapping).then(|| unescape(point))
+    });
+    Ok(shown.collect())
 }
 
 /// The mount that a descriptor is on. The kernel answers, not the filesystem.

@@ -65,6 +65,7 @@ struct RegistryTable {
     listen: Option<Spanned<Many>>,
     listen_agents: Option<Spanned<Many>>,
     http: Option<Spanned<One>>,
+    csi: Option<Spanned<One>>,
 }
 
 #[derive(Debug, Default, serde::Deserialize)]
@@ -74,6 +75,7 @@ struct NodeTable {
     address: Option<Spanned<One>>,
     attach_at_start: Option<Spanned<One>>,
     filters: Option<Spanned<One>>,
+    csi: Option<Spanned<One>>,
     labels: Option<Spanned<Pairs>>,
 }
 
@@ -165,6 +167,8 @@ impl ConfigFile {
             Key::Listen => many(&registry.listen),
             Key::ListenAgents => many(&registry.listen_agents),
             Key::Http => one(&registry.http),
+            Key::Csi => one(&registry.csi),
+            Key::NodeCsi => one(&node.csi),
             Key::Join => one(&node.join),
             Key::Address => one(&node.address),
             Key::AttachAtStart => one(&node.attach_at_start),

@@ -22,6 +22,8 @@ pub(crate) struct Given {
     pub(crate) listen: Vec<String>,
     pub(crate) listen_agents: Vec<String>,
     pub(crate) http: Option<PathBuf>,
+    pub(crate) csi: Option<PathBuf>,
+    pub(crate) node_csi: Option<PathBuf>,
     pub(crate) join: Option<String>,
     pub(crate) address: Option<String>,
     pub(crate) attach_at_start: Option<AtStart>,
@@ -55,6 +57,9 @@ pub(crate) struct Settings {
     pub(crate) listen: Sourced<Vec<String>>,
     pub(crate) listen_agents: Sourced<Vec<String>>,
     pub(crate) http: Sourced<Option<PathBuf>>,
+    pub(crate) csi: Sourced<Option<PathBuf>>,
+    /// None: in the agent's own folder.
+    pub(crate) node_csi: Sourced<Option<PathBuf>>,
     pub(crate) join: Sourced<Option<String>>,
     pub(crate) address: Sourced<Option<String>>,
     pub(crate) attach_at_start: Sourced<AtStart>,
@@ -114,6 +119,8 @@ impl Settings {
             listen,
             listen_agents,
             http,
+            csi,
+            node_csi,
             join,
             address,
             attach_at_start,
@@ -131,7 +138,8 @@ impl Settings {
         if first_socket(&listen.value).is_none() {
             listen.value.extend(default_listen());
         }
-        let beside = first_socket(&listen.value).map(|socket| socket.with_file_name("http.sock"));
+        let beside = |name| first_socket(&listen.value).map(|path| path.with_file_name(name));
+        let (http_beside, csi_beside) = (beside("http.sock"), beside("csi.sock"));
         Self {
             data_dir: or_default(elsewhere.one(Key::DataDir, data_dir, PathBuf::from), || {
                 surroundings.data_dir()
@@ -144,7 +152,9 @@ impl Settings {
             listen_agents: elsewhere
                 .many(Key::ListenAgents, listen_agents)
                 .unwrap_or_else(|| by_default(Vec::new())),
-            http: or_default(elsewhere.one(Key::Http, http, PathBuf::from), || beside),
+            http: or_default(elsewhere.one(Key::Http, http, PathBuf::from), || http_beside),
+            csi: or_default(elsewhere.one(Key::Csi, csi, PathBuf::from), || csi_beside),
+            node_csi: or_default(elsewhere.one(Key::NodeCsi, node_csi, PathBuf::from), || None),
             join: or_default(elsewhere.one(Key::Join, join, |join| join), || None),
             address: or_default(elsewhere.one(Key::Address, address, |address| address), || None),
             attach_at_start: elsewhere
@@ -195,6 +205,8 @@ impl Settings {
             Key::Listen => (self.listen.value.clone(), self.listen.from),
             Key::ListenAgents => (self.listen_agents.value.clone(), self.listen_agents.from),
             Key::Http => (path(&self.http.value), self.http.from),
+            Key::Csi => (path(&self.csi.value), self.csi.from),
+            Key::NodeCsi => (path(&self.node_csi.value), self.node_csi.from),
             Key::Join => (one(self.join.value.as_deref().map(without_secret)), self.join.from),
             Key::Address => (one(self.address.value.clone()), self.address.from),
             Key::Labels => (self.labels.value.clone(), self.labels.from),

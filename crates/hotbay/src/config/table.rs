@@ -21,6 +21,8 @@ pub(crate) enum Key {
     Listen,
     ListenAgents,
     Http,
+    Csi,
+    NodeCsi,
     Join,
     Address,
     AttachAtStart,
@@ -65,7 +67,7 @@ pub(crate) const TABLES: [(&str, &str); 2] = [
 ];
 
 /// All settings, in the order in which they are shown. Those above all tables come first.
-pub(crate) const SETTINGS: [Setting; 11] = [
+pub(crate) const SETTINGS: [Setting; 13] = [
     Setting {
         key: Key::DataDir,
         table: "",
@@ -136,6 +138,17 @@ pub(crate) const SETTINGS: [Setting; 11] = [
         check: socket,
     },
     Setting {
+        key: Key::Csi,
+        table: "registry",
+        name: "csi",
+        list: false,
+        environment: None,
+        used_by: &["up", "controller"],
+        text: "A Unix socket for CSI's Controller service, in a folder that only its owner may write to.",
+        default: "csi.sock beside the socket of listen",
+        check: socket,
+    },
+    Setting {
         key: Key::Join,
         table: "node",
         name: "join",
@@ -186,6 +199,17 @@ pub(crate) const SETTINGS: [Setting; 11] = [
                there, and must not be writable by other users.",
         default: "no filters: every drive may be used",
         check: absolute,
+    },
+    Setting {
+        key: Key::NodeCsi,
+        table: "node",
+        name: "csi",
+        list: false,
+        environment: None,
+        used_by: &["up", "node"],
+        text: "A Unix socket for CSI's Node service, in a folder that only its owner may write to.",
+        default: "csi.sock in the agent's own folder",
+        check: socket,
     },
     Setting {
         key: Key::Labels,

@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
 use super::listen::Listen;
-use super::{RunError, descriptors, door, logging, stop, up};
+use super::{RunError, csi, descriptors, door, logging, stop, up};
 use crate::config::{ConfigArgs, Given, Settings, ToldRule};
 
 #[derive(Debug, Args)]
@@ -33,6 +33,9 @@ pub(crate) struct ControllerArgs {
     /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
+    /// A Unix socket for CSI's Controller service [default: csi.sock beside that of --listen]
+    #[arg(long, value_name = "PATH")]
+    csi: Option<PathBuf>,
     /// One rule of the file, for a registry that reads none
     #[arg(long, value_name = "JSON", hide = true)]
     auto_add: Vec<ToldRule>,
@@ -46,9 +49,9 @@ const GRACE: Duration = Duration::from_millis(200);
 pub(crate) const READY: &str = "ready";
 
 pub(crate) fn controller(args: ControllerArgs) -> Result<ExitCode, RunError> {
-    let ControllerArgs { data_dir, listen, listen_agents, http, auto_add, config } = args;
+    let ControllerArgs { data_dir, listen, listen_agents, http, csi, auto_add, config } = args;
     let listen = listen.iter().map(Listen::to_string).collect();
-    let given = Given { listen, listen_agents, http, auto_add, ..Given::default() };
+    let given = Given { listen, listen_agents, http, csi, auto_add, ..Given::default() };
     let settings = config.settings(given)?;
     if data_dir.is_none() {
         let all = settings.data_dir()?;
@@ -84,6 +87,9 @@ async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode
     if let Some(http) = settings.http.value {
         // Ends with this process: whatever was answered is durable.
         tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?, fresh));
+    }
+    if let Some(path) = settings.csi.value {
+        csi::serve_controller(&path, registry.clone(), fresh)?;
     }
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.

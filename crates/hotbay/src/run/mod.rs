@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod controller;
+mod csi;
 mod demo;
 mod demo_folder;
 mod descriptors;

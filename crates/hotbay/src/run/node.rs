@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
 use super::controller::wall_ms;
-use super::{RunError, descriptors, logging, node_scan, stop};
+use super::{RunError, csi, descriptors, logging, node_scan, stop};
 use crate::config::{AtStart, ConfigArgs, Given, Settings};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -59,6 +59,9 @@ pub(crate) struct NodeArgs {
     /// A file with rules that say which drives may be used at all; read again when it changes
     #[arg(long, value_name = "FILE")]
     filters: Option<PathBuf>,
+    /// A Unix socket for CSI's Node service [default: csi.sock in the data directory]
+    #[arg(long, value_name = "PATH")]
+    csi: Option<PathBuf>,
     /// A label of the node when it registers for the first time; may be repeated. Later: hotbay host label
     #[arg(long, value_name = "KEY=VALUE", value_parser = crate::cli::label)]
     labels: Vec<String>,
@@ -88,6 +91,7 @@ pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
         address,
         attach_at_start,
         filters,
+        csi,
         labels,
         ..
     } = args;
@@ -95,8 +99,17 @@ pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
         return node_scan::scan(args);
     }
     let join = join.filter(|join| !join.is_empty());
-    let given =
-        Given { join, name, drives, address, attach_at_start, filters, labels, ..Given::default() };
+    let given = Given {
+        join,
+        name,
+        drives,
+        address,
+        attach_at_start,
+        filters,
+        node_csi: csi,
+        labels,
+        ..Given::default()
+    };
     let settings = args.config.settings(given)?;
     let data_dir = settings.folder("node", data_dir)?;
     Ok(start(settings, data_dir, args.receive_buffer)?)
@@ -161,6 +174,7 @@ async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config>
     });
     Ok(Config {
         name,
+        csi: csi::node_socket(settings.node_csi.value, &data_dir),
         data_dir,
         registry,
         places: places.collect(),

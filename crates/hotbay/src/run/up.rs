@@ -50,6 +50,12 @@ pub(crate) struct UpArgs {
     /// A second Unix socket, for the same API as HTTP and JSON [default: http.sock beside that of --listen]
     #[arg(long, value_name = "PATH")]
     http: Option<PathBuf>,
+    /// A Unix socket for CSI's Controller service [default: csi.sock beside that of --listen]
+    #[arg(long, value_name = "PATH")]
+    csi: Option<PathBuf>,
+    /// A Unix socket for CSI's Node service [default: node/csi.sock in the data directory]
+    #[arg(long, value_name = "PATH")]
+    csi_node: Option<PathBuf>,
     /// Which drives the agent opens when it starts, before the registry has answered [default: record]. The price of
     /// all: a drive that was removed is opened again for a moment at every start of the agent, or for as long as the
     /// registry is away
@@ -77,6 +83,8 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         listen,
         listen_agents,
         http,
+        csi,
+        csi_node,
         attach_at_start,
         filters,
         labels,
@@ -89,6 +97,8 @@ pub(crate) fn up(args: UpArgs) -> Result<ExitCode, RunError> {
         listen: listen.iter().map(Listen::to_string).collect(),
         listen_agents,
         http,
+        csi,
+        node_csi: csi_node,
         attach_at_start,
         filters,
         labels,
@@ -187,6 +197,9 @@ fn registry(settings: &Settings, data_dir: &Path) -> Part {
     if let Some(http) = &settings.http.value {
         arguments.extend(["--http".into(), http.into()]);
     }
+    if let Some(csi) = &settings.csi.value {
+        arguments.extend(["--csi".into(), csi.into()]);
+    }
     let addresses = settings.listen_agents.value.iter();
     arguments.extend(addresses.map(|address| format!("--listen-agents={address}").into()));
     let rules = settings.auto_add.iter();
@@ -215,6 +228,9 @@ fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> P
     // The one file that a part reads again: it changes while the agent runs.
     if let Some(filters) = &settings.filters.value {
         arguments.extend(["--filters".into(), filters.into()]);
+    }
+    if let Some(csi) = &settings.node_csi.value {
+        arguments.extend(["--csi".into(), csi.into()]);
     }
     let labels = settings.labels.value.iter();
     arguments.extend(labels.map(|label| format!("--labels={label}").into()));

@@ -1,6 +1,8 @@
 //! The agent's loop: waits for the next event, steps the machine, carries out what it says.
 
+mod csi;
 mod devices;
+mod locate;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,15 +10,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hotbay_api::convert::{FromAgent, FromRegistry};
-use hotbay_core::agent::{
-    Agent, AgentRecord, AttachAtStart, AttachWork, Effect, Event, Identity, Located,
-};
-use hotbay_core::device::{DeviceKind, Observed};
+use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, Effect, Event, Identity};
+use hotbay_core::device::Observed;
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
-use hotbay_core::message::{NodeCondition, Obstacle};
+use hotbay_core::message::NodeCondition;
 use hotbay_core::node_labels::NodeLabels;
-use hotbay_core::order::{Generation, Goal, OrderId};
+use hotbay_core::order::{Goal, OrderId};
 use hotbay_core::rules::Rules;
+use hotbay_csi::serve::{BindError, Socket};
 use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
@@ -27,11 +28,12 @@ use tokio::time::Instant;
 
 use crate::dial::RegistryAt;
 use crate::discovery::{Context, Discovery, Found, Handled, Metrics, Place, after_look};
-use crate::drives::{Drives, StepEnd, Where};
+use crate::drives::{Drives, StepEnd};
 use crate::filters::{CHECK_EVERY, FilterFile};
 use crate::link::{self, News};
 use crate::metrics_socket;
 use crate::state_dir::{StateDir, StateDirError};
+use crate::volumes::{Children, Lookup, Platform};
 
 /// How often a registry that does not answer, and drives that have gone unnoticed, are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -66,6 +68,8 @@ pub struct Config {
     pub incarnation: Incarnation,
     /// Freshly drawn, for a folder that has no id yet.
     pub folder_id: u128,
+    /// Where CSI's Node service is served; nowhere if left out.
+    pub csi: Option<PathBuf>,
     /// Called at every step that a crash could fall between; tests die there.
     pub checkpoint: fn(&'static str),
 }
@@ -85,6 +89,8 @@ pub enum NodeError {
     RuntimeDir(#[from] RuntimeDirError),
     #[error(transparent)]
     StateDir(#[from] StateDirError),
+    #[error(transparent)]
+    Csi(#[from] BindError),
 }
 
 /// Runs an agent until `stop` ends.
@@ -98,6 +104,10 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let workers = Workers::of_this_program(runtime_dir, Limits::default());
     let (ends, ended) = mpsc::channel(WAITING);
     let (news_sender, news) = mpsc::channel(WAITING);
+    let (questions, asked) = mpsc::channel(WAITING);
+    let children = Children::new(workers.clone());
+    let csi = config.csi.as_deref().map(Socket::bind).transpose()?;
+    let platform = Platform { questions, children: children.clone() };
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
     let metrics = Metrics::default();
@@ -120,6 +130,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         machine,
         state_dir,
         drives,
+        children,
         ends,
         connection: None,
         reported: devices,
@@ -138,7 +149,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let linked = tokio::spawn(link::keep(config.registry, news_sender));
     let discovering = tokio::spawn(discovery.run());
     tokio::select! {
-        () = shell.serve(machine_found, ended, news, stop) => {}
+        () = shell.serve(machine_found, ended, news, asked, stop) => {}
+        served = csi::serve(csi, platform) => tracing::error!("CSI is not served any more: {served:?}"),
         () = metrics_socket::serve(&config.data_dir, metrics) => unreachable!("it answers until it is dropped"),
     }
     discovering.abort();
@@ -156,6 +168,7 @@ struct Shell {
     machine: MachineId,
     state_dir: StateDir,
     drives: Drives,
+    children: Children,
     ends: mpsc::Sender<StepEnd>,
     connection: Option<Connection>,
     /// The devices and conditions that the registry has heard of.
@@ -200,6 +213,7 @@ impl Shell {
         mut found: watch::Receiver<Found>,
         mut ended: mpsc::Receiver<StepEnd>,
         mut news: mpsc::Receiver<News>,
+        mut asked: mpsc::Receiver<Lookup>,
         stop: impl Future<Output = ()>,
     ) {
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
@@ -210,6 +224,7 @@ impl Shell {
                 () = &mut stop => return,
                 Some(end) = ended.recv() => self.step_ended(end),
                 Some(news) = news.recv() => self.heard(news),
+                Some(question) = asked.recv() => self.look_up(question),
                 Ok(()) = found.changed() => {
                     let found = found.borrow_and_update().clone();
                     self.looked(found);
@@ -411,48 +426,6 @@ impl Shell {
             tracing::debug!(order, %drive, "{step} again");
         } else {
             tracing::info!(order, %drive, "{step}");
-        }
-    }
-
-    fn at_work(&self, work: &AttachWork) -> (Where, Identity) {
-        let identity = self.identity().expect("what is attached belongs to a cluster");
-        (self.place_of(work.drive), identity)
-    }
-
-    /// Proves that a closed drive is closed. One that is not on the machine has nothing left to close, but a device
-    /// that hangs may be it, and so may each of several that look alike: then nothing is proved.
-    fn prove(&self, drive: DriveId, generation: Generation) {
-        let at = self.agent.locate(drive);
-        let doubt = match (&at, self.hanging.first()) {
-            (Located::Nowhere, Some(path)) => {
-                Some(format!("{path} does not answer, and may be it"))
-            }
-            (Located::OneOf(_), _) => at.found().err().map(|obstacle| obstacle.to_string()),
-            (Located::Nowhere | Located::At(_), _) => None,
-        };
-        match doubt {
-            Some(why) => self.drives.not_proved(drive, Obstacle::CannotProve { why }),
-            None => {
-                let identity = self.identity().expect("an order names the cluster");
-                self.drives.prove(drive, self.place_of(drive), identity, generation);
-            }
-        }
-    }
-
-    /// Where a drive is. One that is not on the machine is nowhere, and its evidence says what it was.
-    fn place_of(&self, drive: DriveId) -> Where {
-        let memory = self.agent.record().drives.get(&drive);
-        match self.agent.locate(drive).device() {
-            Some(device) => Where {
-                path: device.path.clone(),
-                kind: device.kind,
-                evidence: device.evidence.clone(),
-            },
-            None => Where {
-                path: String::new(),
-                kind: DeviceKind::Block,
-                evidence: memory.map(|memory| memory.evidence.clone()).unwrap_or_default(),
-            },
         }
     }
 

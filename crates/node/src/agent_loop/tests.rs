@@ -20,6 +20,7 @@ use crate::discovery::{Context, Found, Handled, Metrics};
 use crate::drives::{Drives, StepEnd};
 use crate::link::News;
 use crate::state_dir::StateDir;
+use crate::volumes::Children;
 
 /// A machine without drives, the sender of its news, and what its loop needs.
 struct Rig {
@@ -45,7 +46,8 @@ impl Rig {
             labels: Default::default(),
             machine: MachineId::from_bits(6),
             state_dir: StateDir::open(&dir.path().join("state"), |_| {}).unwrap(),
-            drives: Drives::new(workers, ends.clone()),
+            drives: Drives::new(workers.clone(), ends.clone()),
+            children: Children::new(workers),
             ends,
             connection: None,
             reported: Vec::new(),
@@ -67,8 +69,10 @@ impl Rig {
     async fn beside(self, script: impl AsyncFnOnce(mpsc::Sender<News>)) {
         let Self { mut shell, found, ended, _dir } = self;
         let (sender, news) = mpsc::channel(WAITING);
+        let (_questions, asked) = mpsc::channel(1);
+        let stop = std::future::pending();
         tokio::select! {
-            () = shell.serve(found.subscribe(), ended, news, std::future::pending()) => unreachable!(),
+            () = shell.serve(found.subscribe(), ended, news, asked, stop) => unreachable!(),
             () = script(sender) => {}
         }
     }

@@ -9,6 +9,7 @@ use hotbay_core::volume::orders::LabelOrder;
 
 use super::Shell;
 use crate::drives::StepEnd;
+use crate::volumes::{Found, Lookup};
 
 impl Shell {
     /// Carries out what the machine says about volumes.
@@ -42,9 +43,23 @@ impl Shell {
     }
 
     fn end_use(&self, volume: VolumeId, epoch: Epoch) {
-        // Nothing on this machine reaches into a volume yet.
-        let end = StepEnd::Event(Event::UseEnded { volume, epoch, result: Ok(()) });
-        let ends = self.ends.clone();
-        tokio::spawn(async move { ends.send(end).await });
+        let (children, ends) = (self.children.clone(), self.ends.clone());
+        tokio::spawn(async move {
+            let result = children.end_use(volume).await;
+            let end = StepEnd::Event(Event::UseEnded { volume, epoch, result });
+            // The agent is ending if nobody listens.
+            drop(ends.send(end).await);
+        });
+    }
+
+    /// What this loop knows of a volume.
+    pub(super) fn look_up(&self, question: Lookup) {
+        let Lookup { volume, reply } = question;
+        let node = self.identity().map(|identity| identity.node);
+        let memory = volume.and_then(|volume| self.agent.record().volumes.get(&volume));
+        let grant = memory.map(|memory| memory.grant);
+        let placed = volume.and_then(|volume| self.drives.place_of(volume));
+        // Whoever asked may have gone.
+        drop(reply.send(Found { node, grant, placed }));
     }
 }

@@ -1,0 +1,123 @@
+//! Asks children for what may wait for a drive, each with a limit of time. One that goes on after its limit is left to
+//! itself: it is the quarantine of its drive.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::failure::{of_filesystem, of_mapping};
+use hotbay_core::ids::VolumeId;
+use hotbay_csi::platform::{Failure, FailureKind};
+use hotbay_host::filesystem::{FilesystemDone, FilesystemTask};
+use hotbay_host::mapping::{Mapping, MappingError, Wanted};
+use hotbay_host::worker::{NotStarted, Request, Response, Workers};
+
+/// How long a mapping may take, and a look at a mount.
+const SHORT: Duration = Duration::from_secs(20);
+/// How long a filesystem may take to be made, checked, mounted or grown; the programs are given less.
+const LONG: Duration = Duration::from_secs(300);
+
+/// The children.
+#[derive(Debug, Clone)]
+pub(crate) struct Children {
+    workers: Workers,
+}
+
+impl Children {
+    pub(crate) fn new(workers: Workers) -> Self {
+        Self { workers }
+    }
+
+    pub(super) async fn map(&self, wanted: Wanted, drive: OwnedFd) -> Result<Mapping, Failure> {
+        match self.ask(Request::Map(wanted), vec![drive], SHORT).await? {
+            Response::Mapped(mapped) => mapped.map_err(|error| of_mapping(&error)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn grow_mapping(
+        &self,
+        wanted: Wanted,
+        drive: OwnedFd,
+    ) -> Result<Mapping, Failure> {
+        match self.ask(Request::GrowMapping(wanted), vec![drive], SHORT).await? {
+            Response::Mapped(mapped) => mapped.map_err(|error| of_mapping(&error)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn unmap(&self, volume: VolumeId) -> Result<(), Failure> {
+        match self.ask(Request::Unmap { volume }, Vec::new(), SHORT).await? {
+            Response::Unmapped(unmapped) => unmapped.map(drop).map_err(|error| of_mapping(&error)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The mapping of a volume, if it has one.
+    pub(super) async fn mapping(&self, volume: VolumeId) -> Result<Option<Mapping>, Failure> {
+        let after = volume.to_bits().checked_sub(1).map(VolumeId::from_bits);
+        match self.ask(Request::ListMappings { after }, Vec::new(), SHORT).await? {
+            Response::Mappings(page) => {
+                let page = page.map_err(|error| of_mapping(&error))?;
+                let mut found = page.mappings.into_iter();
+                Ok(found.find(|mapping| mapping.volume == volume))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Takes a volume away from whatever uses it on this machine.
+    pub(crate) async fn end_use(&self, volume: VolumeId) -> Result<(), String> {
+        let unmapped = self.ask(Request::Unmap { volume }, Vec::new(), SHORT).await;
+        match unmapped.map_err(|failure| failure.message)? {
+            Response::Unmapped(Ok(_)) => return Ok(()),
+            // Somebody has it open or mounted: from here on nothing that they do reaches the drive.
+            Response::Unmapped(Err(MappingError::InUse { .. })) => {}
+            Response::Unmapped(Err(error)) => return Err(error.to_string()),
+            other => return Err(unexpected(&other).message),
+        }
+        let fenced = self.ask(Request::Fence { volume }, Vec::new(), SHORT).await;
+        match fenced.map_err(|failure| failure.message)? {
+            Response::Fenced(Ok(_)) => Ok(()),
+            Response::Fenced(Err(error)) => Err(error.to_string()),
+            other => Err(unexpected(&other).message),
+        }
+    }
+
+    pub(super) async fn filesystem(&self, task: FilesystemTask) -> Result<FilesystemDone, Failure> {
+        match self.ask(Request::Filesystem(task), Vec::new(), LONG).await? {
+            Response::Filesystem(done) => done.map_err(|error| of_filesystem(&error)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        request: Request,
+        descriptors: Vec<OwnedFd>,
+        limit: Duration,
+    ) -> Result<Response, Failure> {
+        let mut running = self.workers.start(request, descriptors).map_err(
+            |NotStarted { why, descriptors }| {
+                self.workers.close(descriptors);
+                Failure::new(FailureKind::Unavailable, format!("no child process: {why}"))
+            },
+        )?;
+        match tokio::time::timeout(limit, &mut running).await {
+            Ok(Ok(done)) => Ok(done.response),
+            Ok(Err(error)) => Err(Failure::new(FailureKind::Unavailable, error)),
+            Err(_) => {
+                let words = format!(
+                    "process {} has waited for the drive for {} s; call again",
+                    running.pid(),
+                    limit.as_secs()
+                );
+                tokio::spawn(running);
+                Err(Failure::new(FailureKind::DeadlineExceeded, words))
+            }
+        }
+    }
+}
+
+fn unexpected(response: &Response) -> Failure {
+    Failure::new(FailureKind::Unavailable, format!("a child answered {response:?}"))
+}
