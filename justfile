@@ -8,7 +8,7 @@ default:
 check:
     cargo xtask check
 
-# csi-sanity against the simulated platform; needs Go, once
+# csi-sanity against the simulated platform and against hotbay up; needs Go, once
 csi:
     cargo xtask csi
 

@@ -44,7 +44,7 @@ struct Args {
 enum Command {
     /// Everything that needs no root: format, house rules, layering, lints, tests, documentation (cap 12 min)
     Check,
-    /// The Kubernetes project's own test of CSI drivers; needs Go, once (cap 8 min)
+    /// Of root, only the Kubernetes project's own test of CSI drivers; needs Go, once (cap 8 min)
     Csi,
     /// Tests on loop devices; needs root (cap 10 min)
     Root,
@@ -54,7 +54,7 @@ enum Command {
     K8s,
     /// Check, then root: what `scripts/test` runs
     Test,
-    /// Check, csi, root, guest, k8s: what `.ci/run` runs. Stops at the first tier that fails
+    /// Check, root, guest, k8s: what `.ci/run` runs. Stops at the first tier that fails
     Ci,
     /// The fuzzer, the model checker's full bounds and long simulations: hours, never in CI
     Soak,
@@ -90,7 +90,7 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Guest => vec![Tier::Guest],
         Command::K8s => vec![Tier::K8s],
         Command::Test => vec![Tier::Check, Tier::Root],
-        Command::Ci => vec![Tier::Check, Tier::Csi, Tier::Root, Tier::Guest, Tier::K8s],
+        Command::Ci => vec![Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
         Command::Soak => vec![Tier::Soak],
         Command::Bench { name } => return bench(name),
         Command::CsiSanity(args) => {

@@ -71,12 +71,9 @@ impl Run {
             }
             println!("== {}: at most {}", tier.name(), Human(tier.cap()));
             let plan = tier.plan(workspace)?;
-            let must_run = self.must_run;
-            self.must_run = must_run && !may_lack_something(*tier, tiers);
             if !self.tier(tier.name(), tier.cap(), plan) {
                 failed = Some(tier.name());
             }
-            self.must_run = must_run;
         }
         Ok(())
     }
@@ -212,11 +209,6 @@ impl Run {
     }
 }
 
-/// Who names one tier alone wants that tier, optional or not.
-fn may_lack_something(tier: Tier, tiers: &[Tier]) -> bool {
-    tier.is_optional() && tiers.len() > 1
-}
-
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tier, step, verdict, took } = self;
@@ -318,14 +310,6 @@ mod tests {
             assert_eq!(passed, !must_run);
             assert_eq!(run.counts(), counts);
         }
-    }
-
-    #[test]
-    fn optional_tier_must_run_only_if_it_was_named_alone() {
-        let ci = [Tier::Check, Tier::Csi, Tier::Root];
-        assert!(may_lack_something(Tier::Csi, &ci));
-        assert!(!may_lack_something(Tier::Root, &ci));
-        assert!(!may_lack_something(Tier::Csi, &[Tier::Csi]));
     }
 
     #[test]

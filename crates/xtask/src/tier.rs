@@ -74,11 +74,6 @@ impl Tier {
         Duration::from_secs(minutes * 60)
     }
 
-    /// Whether a machine may lack what it needs, CI's as well.
-    pub(crate) fn is_optional(self) -> bool {
-        self == Self::Csi
-    }
-
     pub(crate) fn plan(self, workspace: &Workspace) -> anyhow::Result<Plan> {
         match self {
             Self::Check => Ok(Plan::Steps(check_steps(workspace))),
@@ -135,7 +130,7 @@ fn clippy(workspace: &Workspace) -> Command {
     command
 }
 
-/// The tests on loop devices, and at the end the check that they cleaned up.
+/// The tests on loop devices, csi-sanity where it can be had, and at the end the check that they cleaned up.
 fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let names = names(workspace, TestTarget::needs_root);
     if names.is_empty() {
@@ -154,6 +149,14 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
         child(name, command)
     };
     let mut steps: Vec<_> = names.iter().map(test).collect();
+    match csi::plan(workspace)? {
+        Plan::Steps(sanity) => steps.extend(sanity),
+        Plan::Missing(missing) => {
+            let work = Work::LeftOut(format!("needs {}", missing.join(", ")));
+            steps.push(Step { name: "csi-sanity".to_owned(), work });
+        }
+        Plan::NoCases(_) => {}
+    }
     steps.push(check("leftovers", move || before.nothing_new()));
     Ok(Plan::Steps(steps))
 }
@@ -384,7 +387,7 @@ mod tests {
 
     #[test]
     fn all_tiers_of_ci_fit_into_its_ninety_minutes() {
-        let tiers = [Tier::Check, Tier::Csi, Tier::Root, Tier::Guest, Tier::K8s];
+        let tiers = [Tier::Check, Tier::Root, Tier::Guest, Tier::K8s];
         let total: Duration = tiers.iter().map(|tier| tier.cap()).sum();
         assert!(total < Duration::from_secs(90 * 60), "{total:?}");
     }

@@ -1,8 +1,8 @@
-//! The `csi` tier: csi-sanity, the Kubernetes project's own test of CSI drivers, against our services. It is a program
-//! in Go, built once into the cache; where Go is not at hand the tier does not run, and says so.
+//! csi-sanity, the Kubernetes project's own test of CSI drivers, against our services: a part of the `root` tier. It
+//! is a program in Go, built once into the cache; where Go is not at hand it does not run, and that is said.
 //!
 //! ```text
-//! steps     build csi-sanity and the simulated driver, run the harness for both access types
+//! steps     build csi-sanity, the simulated driver and hotbay; run the harness for each and both access types
 //! sanity    the harness: starts any driver, runs csi-sanity against it, stops it
 //! report    what csi-sanity says of each case, against the list of those that it may skip
 //! ```
@@ -11,6 +11,7 @@ mod report;
 pub(crate) mod sanity;
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,11 +21,15 @@ use crate::workspace::{Workspace, cargo};
 /// A newer one may have more cases: look at what it skips.
 const VERSION: &str = "v5.5.0";
 const PACKAGE: &str = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity";
+/// For so long it may be fetched and built.
+const BUILD_LIMIT: &str = "300";
 /// Where Go's own installer puts it, and no path leads.
 const USUAL_GO: &str = "/usr/local/go/bin/go";
 
 /// What the simulated driver's run of csi-sanity may skip.
 const SKIPS: &str = "crates/csi/tests/sanity-skips.txt";
+/// And that of the real program: a machine has no limit of volumes.
+const SKIPS_OF_HOTBAY: &str = "crates/hotbay/tests/sanity-skips.txt";
 
 /// Where csi-sanity is, or will be: outside of the clone, by version.
 fn program() -> PathBuf {
@@ -42,24 +47,33 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
             let missing = format!("Go (go.dev/dl), to build csi-sanity {VERSION}");
             return Ok(Plan::Missing(vec![missing]));
         };
-        steps.push(Step {
-            name: "build csi-sanity".to_owned(),
-            work: Work::Setup(build(go, &program)),
-        });
+        println!("building csi-sanity {VERSION}, once");
+        if !build(go, &program).status().is_ok_and(|status| status.success()) {
+            let missing = format!("csi-sanity {VERSION}, which {go} could not fetch or build");
+            return Ok(Plan::Missing(vec![missing]));
+        }
     }
     let mut driver = cargo();
-    driver.args(["build", "--workspace", "--example", "hotbay-csi-sim"]);
-    steps.push(Step { name: "build the driver".to_owned(), work: Work::Child(driver) });
-    let driver = workspace.target.join("debug/examples/hotbay-csi-sim");
-    for access in ["mount", "block"] {
-        let mut harness = Command::new(env::current_exe()?);
-        harness.current_dir(&workspace.root).args(["csi-sanity", "--access", access]);
-        harness.args(["--node-socket", "{dir}/node.sock"]);
-        harness.args(["--controller-socket", "{dir}/controller.sock", "--skips", SKIPS, "--"]);
-        harness.arg(&driver);
-        harness.args(["--node", "{dir}/node.sock", "--controller", "{dir}/controller.sock"]);
-        let name = format!("csi-sanity {access}");
-        steps.push(Step { name, work: Work::Child(harness) });
+    driver.args(["build", "--workspace", "--example", "hotbay-csi-sim", "--bin", "hotbay"]);
+    steps.push(Step { name: "build the drivers".to_owned(), work: Work::Child(driver) });
+    let simulated = workspace.target.join("debug/examples/hotbay-csi-sim").into_os_string();
+    let sockets = ["--node", "{dir}/node.sock", "--controller", "{dir}/controller.sock"];
+    let simulated = [simulated].into_iter().chain(sockets.map(OsString::from)).collect();
+    let program = workspace.target.join("debug/hotbay").into_os_string();
+    let script = workspace.root.join("scripts/csi-driver").into_os_string();
+    let real: Vec<OsString> = vec![script, "{dir}".into(), program];
+    let drivers: [(&str, Vec<OsString>, &str); 2] =
+        [("simulated", simulated, SKIPS), ("hotbay up", real, SKIPS_OF_HOTBAY)];
+    for (name, driver, skips) in drivers {
+        for access in ["mount", "block"] {
+            let mut harness = Command::new(env::current_exe()?);
+            harness.current_dir(&workspace.root).args(["csi-sanity", "--access", access]);
+            harness.args(["--node-socket", "{dir}/node.sock"]);
+            harness.args(["--controller-socket", "{dir}/controller.sock", "--skips", skips, "--"]);
+            harness.args(&driver);
+            let name = format!("csi-sanity {access}, {name}");
+            steps.push(Step { name, work: Work::Child(harness) });
+        }
     }
     Ok(Plan::Steps(steps))
 }
@@ -72,8 +86,8 @@ fn go() -> Option<&'static str> {
 }
 
 fn build(go: &str, program: &Path) -> Command {
-    let mut command = Command::new(go);
-    command.args(["install", "-trimpath", &format!("{PACKAGE}@{VERSION}")]);
+    let mut command = Command::new("timeout");
+    command.args([BUILD_LIMIT, go, "install", "-trimpath", &format!("{PACKAGE}@{VERSION}")]);
     command.env("GOBIN", program.parent().unwrap_or(program)).env("CGO_ENABLED", "0");
     command
 }
@@ -89,7 +103,8 @@ mod tests {
             Plan::Missing(missing) => assert!(missing[0].contains("Go"), "{missing:?}"),
             Plan::Steps(steps) => {
                 let names: Vec<_> = steps.iter().map(|step| step.name.as_str()).collect();
-                assert!(names.ends_with(&["csi-sanity mount", "csi-sanity block"]), "{names:?}");
+                let last = ["csi-sanity mount, hotbay up", "csi-sanity block, hotbay up"];
+                assert!(names.ends_with(&last), "{names:?}");
             }
             Plan::NoCases(why) => panic!("{why}"),
         }
@@ -97,7 +112,9 @@ mod tests {
 
     #[test]
     fn list_of_skips_can_be_read() {
-        let path = Workspace::load().unwrap().root.join(SKIPS);
-        assert!(!report::expected_skips(&path).unwrap().is_empty());
+        for skips in [SKIPS, SKIPS_OF_HOTBAY] {
+            let path = Workspace::load().unwrap().root.join(skips);
+            assert!(!report::expected_skips(&path).unwrap().is_empty());
+        }
     }
 }
