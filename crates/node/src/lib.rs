@@ -39,3 +39,4 @@ pub use membership::{Member, MembershipError};
 pub use state_dir::StateDirError;
 pub use survey::{SurveyError, cluster_of, survey};
 pub use tls::{PinnedDial, PinnedDialError, TlsError};
+pub use volumes::{PersistError, PersistedMount};

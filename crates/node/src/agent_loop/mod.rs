@@ -33,7 +33,7 @@ use crate::filters::{CHECK_EVERY, FilterFile};
 use crate::link::{self, News};
 use crate::metrics_socket;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::volumes::{Children, Lookup, Platform};
+use crate::volumes::{Children, Lookup, Platform, bring_back};
 
 /// How often a registry that does not answer, and drives that have gone unnoticed, are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -108,6 +108,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let children = Children::new(workers.clone());
     let csi = config.csi.as_deref().map(Socket::bind).transpose()?;
     let platform = Platform { questions, children: children.clone() };
+    bring_back(&config.data_dir, &platform);
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
     let metrics = Metrics::default();
