@@ -78,8 +78,15 @@ pub struct DriveStatus {
     pub waiting_for: Option<String>,
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// The names of the volumes on it.
     #[serde(default)]
     pub volumes: Vec<String>,
+    /// What could be given to volumes; only while its label is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_bytes: Option<u64>,
+    /// What deleted volumes had and is not erased yet, and so is not given out; only while its label is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_bytes: Option<u64>,
     /// A removal was asked for and waits for the volumes.
     pub removal_wanted: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -1,11 +1,13 @@
 //! Actions of people and of infrastructure automation: a list in one call, a result for each.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use hotbay_api::cms as wire;
 use hotbay_api::convert::action_from_wire;
 use hotbay_api::{PROTOCOL, convert::Malformed};
 use hotbay_core::cluster::Cluster;
 use hotbay_core::cms::{Action, Code, Outcome};
-use hotbay_core::ids::DriveId;
+use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
@@ -13,12 +15,16 @@ use crate::caller::Caller;
 use crate::clients::rights::Right;
 use crate::patience::patiently;
 use crate::peer::admit;
+use crate::volumes;
 
 /// How many actions one call may carry. A longer list would keep everybody else waiting.
 pub(crate) const ACTIONS_IN_A_CALL: usize = 10_000;
 
 /// How many drives of hosts one answer names. More would not fit into a message.
 const DRIVES_IN_AN_ANSWER: usize = 50_000;
+
+/// How many volumes one answer tells more of than their names.
+const VOLUMES_IN_AN_ANSWER: usize = 50_000;
 
 pub(crate) struct Actions {
     registry: Registry,
@@ -102,14 +108,22 @@ fn bounded(mut results: Vec<wire::ActionResult>, limit: usize) -> Vec<wire::Acti
     results
 }
 
-type Briefs = std::collections::BTreeMap<DriveId, wire::DriveBrief>;
+/// Which drives and volumes are meant by their ids.
+struct Briefs {
+    drives: BTreeMap<DriveId, wire::DriveBrief>,
+    volumes: BTreeMap<VolumeId, wire::VolumeBrief>,
+}
 
-/// Says of each drive that an outcome names which one it is.
+/// Says of each drive and volume that an outcome names which one it is.
 async fn briefs(registry: &Registry, outcomes: &[Outcome]) -> Result<Briefs, Status> {
-    let inner = outcomes.iter().flat_map(|outcome| &outcome.drives);
-    let ids: Vec<_> = outcomes.iter().chain(inner).filter_map(|outcome| outcome.drive).collect();
+    let all = || outcomes.iter().chain(outcomes.iter().flat_map(|outcome| &outcome.drives));
+    let drives: Vec<_> = all().filter_map(|outcome| outcome.drive).collect();
+    let volumes: BTreeSet<_> =
+        all().flat_map(|outcome| &outcome.dependent).copied().take(VOLUMES_IN_AN_ANSWER).collect();
     let look = move |cluster: &Cluster| {
-        ids.into_iter().filter_map(|id| Some((id, brief(cluster, id)?))).collect()
+        let drives = drives.into_iter().filter_map(|id| Some((id, brief(cluster, id)?)));
+        let volumes = volumes.into_iter().filter_map(|id| Some((id, volumes::brief(cluster, id)?)));
+        Briefs { drives: drives.collect(), volumes: volumes.collect() }
     };
     patiently(registry, registry.read(look)).await
 }
@@ -129,12 +143,18 @@ fn brief(cluster: &Cluster, id: DriveId) -> Option<wire::DriveBrief> {
 
 fn result(outcome: Outcome, briefs: &Briefs) -> wire::ActionResult {
     let Outcome { code, reasons, drive, dependent, retry_after_ms, drives } = outcome;
+    let volumes = dependent.iter().filter_map(|id| briefs.volumes.get(id).cloned());
+    let name = |id: &VolumeId| match briefs.volumes.get(id) {
+        Some(volume) => volume.name.clone(),
+        None => id.to_string(),
+    };
     wire::ActionResult {
         result: code.to_string(),
         reasons: reasons.iter().map(ToString::to_string).collect(),
-        dependent_volumes: dependent.iter().map(ToString::to_string).collect(),
+        dependent_volumes: dependent.iter().map(name).collect(),
+        volumes: volumes.collect(),
         retry_after_ms: retry_after_ms.unwrap_or(0),
-        drive: drive.and_then(|id| briefs.get(&id).cloned()),
+        drive: drive.and_then(|id| briefs.drives.get(&id).cloned()),
         drives: drives.into_iter().map(|outcome| result(outcome, briefs)).collect(),
     }
 }

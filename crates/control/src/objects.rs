@@ -44,6 +44,8 @@ fn of_device(observed: &Observed) -> DriveStatus {
         waiting_for: None,
         conditions: Vec::new(),
         volumes: Vec::new(),
+        free_bytes: None,
+        dirty_bytes: None,
         removal_wanted: false,
         asked_by: String::new(),
         state_hash: None,
@@ -97,6 +99,8 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
                 .into_iter()
                 .map(|volume| cluster.volume_name(volume))
                 .collect(),
+            free_bytes: known.space.as_ref().map(|_| known.free_bytes()),
+            dirty_bytes: known.space.as_ref().map(|space| space.dirty_bytes()),
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
             conditions: drive_conditions(cluster, record.id),
@@ -136,7 +140,7 @@ pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
             node: drive.map(|drive| node_name(cluster, drive.node)),
             epoch: record.epoch.get(),
             attachments: attachments.collect(),
-            conditions: Vec::new(),
+            conditions: crate::volumes::conditions(cluster, known),
             asked_by: record.asked_by.clone(),
         },
     }
@@ -162,7 +166,10 @@ pub(crate) fn orphan(cluster: &Cluster, drive: DriveId, extent: &Extent) -> Volu
             node: on.map(|drive| node_name(cluster, drive.node)),
             epoch: 0,
             attachments: Vec::new(),
-            conditions: Vec::new(),
+            conditions: vec![Condition {
+                kind: "Orphan".to_owned(),
+                message: "only the label of its drive knows it".to_owned(),
+            }],
             asked_by: String::new(),
         },
     }

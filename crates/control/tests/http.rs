@@ -18,6 +18,8 @@ use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+const EXPAND: &str = "/v1/volumes/{name}/expand";
+
 /// Holds an answer to what the document says about its route.
 fn fits(document: &Value, method: &str, path: &str, answer: &Answer) {
     let responses = &document["paths"][path][method.to_lowercase()]["responses"];
@@ -51,6 +53,11 @@ async fn every_route_answers_as_the_document_says() {
         },
         { "type": "SING" },
     ], "dryRun": true });
+    let volume = |size_bytes: u64, node: &str| {
+        let nodes: Vec<_> = [node].into_iter().filter(|node| !node.is_empty()).collect();
+        json!({ "name": "db", "sizeBytes": size_bytes, "nodes": nodes }).to_string()
+    };
+
     let calls = [
         ("POST", "/v1/actions", "/v1/actions".to_owned(), all.to_string(), 200),
         ("POST", "/v1/actions", "/v1/actions".to_owned(), "{".to_owned(), 400),
@@ -64,6 +71,16 @@ async fn every_route_answers_as_the_document_says() {
         ("GET", "/v1/drives", "/v1/drives?limit=1".to_owned(), String::new(), 200),
         ("GET", "/v1/drives", "/v1/drives?limit=0".to_owned(), String::new(), 400),
         ("GET", "/v1/nodes", "/v1/nodes?continue=nonsense".to_owned(), String::new(), 400),
+        ("GET", "/v1/volumes", "/v1/volumes?limit=5".to_owned(), String::new(), 200),
+        ("POST", "/v1/volumes", "/v1/volumes".to_owned(), volume(1 << 30, ""), 507),
+        ("POST", "/v1/volumes", "/v1/volumes".to_owned(), volume(0, ""), 400),
+        ("POST", "/v1/volumes", "/v1/volumes".to_owned(), volume(u64::MAX, ""), 400),
+        ("POST", "/v1/volumes", "/v1/volumes".to_owned(), volume(1, "node-z"), 404),
+        ("POST", "/v1/volumes", "/v1/volumes".to_owned(), "[]".to_owned(), 400),
+        ("GET", "/v1/volumes/{name}", "/v1/volumes/db".to_owned(), String::new(), 404),
+        ("DELETE", "/v1/volumes/{name}", "/v1/volumes/db".to_owned(), String::new(), 404),
+        ("POST", EXPAND, "/v1/volumes/db/expand".to_owned(), r#"{"sizeBytes":9}"#.to_owned(), 404),
+        ("POST", EXPAND, "/v1/volumes/db/expand".to_owned(), "{}".to_owned(), 400),
         ("GET", "/v1/events", "/v1/events".to_owned(), String::new(), 200),
         ("GET", "/v1/events", "/v1/events?since=1".to_owned(), String::new(), 400),
         ("GET", "/v1/adopt", "/v1/adopt".to_owned(), String::new(), 200),

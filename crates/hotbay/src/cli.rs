@@ -5,6 +5,7 @@
 
 mod drive;
 mod label;
+mod volume;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ pub(crate) use drive::{
     DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs, TakeOverArgs, TakeOverFormat,
 };
 pub(crate) use label::{LabelArgs, label};
+pub(crate) use volume::{Annotation, VolumeCommand, WishArgs};
 
 use crate::config::ConfigCommand;
 use crate::run::RunCommand;
@@ -31,20 +33,20 @@ Run:
   config       Look at the settings of up and node, and their file: check
   token        Let agents and clients on other machines in: create, list, revoke
 Look:
-  get          Show drives or nodes, and why one is not as wished
-  describe     Everything about one drive or node, with what happened to it
+  get          Show drives, nodes or volumes, and why one is not as wished
+  describe     Everything about one of them, with what happened to it
   events       What happened lately, and with --follow what happens
   status       How it all stands, in a few lines
 Act:
   drive        In and out of operation: add, remove, take-over; plan, explain
   host         The same for all drives of a host: add, remove; purge, label it
+  volume       Pieces of drives: create, delete, expand, list, explain, annotate
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-  --api PLACE  The registry: a socket, or https://HOST:PORT with $HOTBAY_TOKEN
-               or --token-file FILE. If left out: $HOTBAY_API, else
-               ./hotbay-demo/api.sock, else api.sock in the runtime directory
+  --api PLACE  Socket, or https://HOST:PORT with $HOTBAY_TOKEN or --token-file
+               default: $HOTBAY_API, ./hotbay-demo/api.sock, runtime folder's
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";
@@ -59,6 +61,11 @@ Examples:
   hotbay get drives --usable           what can be added
   hotbay get drives node-a:bay-0 -o yaml
                                        everything about one drive";
+
+const GET_VOLUMES_EXAMPLES: &str = "\
+Examples:
+  hotbay get volumes --watch           follow what changes
+  hotbay get volumes db -o json        everything about one volume";
 
 const GET_NODES_EXAMPLES: &str = "\
 Examples:
@@ -174,10 +181,10 @@ pub(crate) enum Command {
 /// Commands that ask a registry.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClientCommand {
-    /// Shows drives or nodes, and why one is not as wished
+    /// Shows drives, nodes or volumes, and why one is not as wished
     #[command(after_help = GET_EXAMPLES)]
     Get(GetArgs),
-    /// Shows everything about one drive or node, with what happened to it
+    /// Shows everything about one drive, node or volume, with what happened to it
     #[command(after_help = DESCRIBE_EXAMPLES)]
     Describe {
         #[command(subcommand)]
@@ -204,6 +211,12 @@ pub(crate) enum ClientCommand {
     Host {
         #[command(subcommand)]
         command: HostCommand,
+    },
+    /// Makes volumes on drives, deletes and expands them; explains where one would go
+    #[command(after_help = volume::VOLUME_EXAMPLES)]
+    Volume {
+        #[command(subcommand)]
+        command: VolumeCommand,
     },
     /// Decides for a registry that went back in time
     #[command(after_help = REGISTRY_EXAMPLES)]
@@ -243,6 +256,13 @@ pub(crate) enum What {
         #[arg(value_name = "NODE")]
         names: Vec<String>,
     },
+    /// The volumes on all drives, or those named
+    #[command(visible_alias = "volume", alias = "vol", after_help = GET_VOLUMES_EXAMPLES)]
+    Volumes {
+        /// A volume's name or id
+        #[arg(value_name = "VOLUME")]
+        names: Vec<String>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -258,6 +278,13 @@ pub(crate) enum Described {
     #[command(after_help = DESCRIBE_EXAMPLES)]
     Node {
         #[arg(value_name = "NODE")]
+        name: String,
+    },
+    /// One volume
+    #[command(after_help = DESCRIBE_EXAMPLES)]
+    Volume {
+        /// A volume's name or id
+        #[arg(value_name = "VOLUME")]
         name: String,
     },
 }
@@ -429,6 +456,7 @@ mod tests {
             "status",
             "drive",
             "host",
+            "volume",
             "registry",
             "token",
             "config",

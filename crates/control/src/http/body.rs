@@ -108,6 +108,7 @@ pub(super) struct ResultBody {
     result: String,
     reasons: Vec<String>,
     dependent_volumes: Vec<String>,
+    volumes: Vec<VolumeBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,6 +122,7 @@ impl From<wire::ActionResult> for ResultBody {
             result,
             reasons,
             dependent_volumes,
+            volumes,
             retry_after_ms,
             drive,
             drives,
@@ -129,10 +131,29 @@ impl From<wire::ActionResult> for ResultBody {
             result,
             reasons,
             dependent_volumes,
+            volumes: volumes.into_iter().map(Into::into).collect(),
             retry_after_ms: Some(retry_after_ms).filter(|ms| *ms > 0),
             drive: drive.map(Into::into),
             drives: drives.into_iter().map(Into::into).collect(),
         }
+    }
+}
+
+/// A volume that stands in the way.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct VolumeBody {
+    name: String,
+    size_bytes: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    claim: String,
+    used_on: Vec<String>,
+}
+
+impl From<wire::VolumeBrief> for VolumeBody {
+    fn from(brief: wire::VolumeBrief) -> Self {
+        let wire::VolumeBrief { name, size_bytes, claim, used_on } = brief;
+        Self { name, size_bytes, claim, used_on }
     }
 }
 

@@ -1,11 +1,11 @@
 //! The API as HTTP/1.1 and JSON, for curl and any automation that has no gRPC, and what monitoring asks.
 //!
 //! - [`routes`]: every route with its handler. What is answered is computed where gRPC computes it.
-//! - [`events`] and [`adopt`]: the handlers of those.
+//! - [`events`], [`adopt`] and [`volumes`]: the handlers of those.
 //! - [`query`]: what stands behind the question mark.
 //! - [`body`]: the JSON of actions and their results.
 //! - [`refusal`]: the one shape that every error has.
-//! - [`openapi`] and [`schemas`]: the description of all of it, for programs.
+//! - [`openapi`], [`schemas`] and [`volume_schemas`]: the description of all of it, for programs.
 //! - [`metrics`]: the numbers, for Prometheus.
 //!
 //! Here are the connections. Who may speak is decided on the Unix socket once for each, by the rule of
@@ -22,6 +22,8 @@ mod query;
 mod refusal;
 mod routes;
 mod schemas;
+mod volume_schemas;
+mod volumes;
 
 use std::convert::Infallible;
 use std::time::Duration;

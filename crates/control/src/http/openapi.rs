@@ -11,13 +11,20 @@ use super::schemas::schemas;
 /// The document as it is sent.
 pub(super) static DOCUMENT: LazyLock<String> = LazyLock::new(|| document().to_string());
 
+const CREATE_VOLUME: &str =
+    "Makes a volume on a drive that fits, and answers when it is there. The same again finds it.";
+const DELETE_VOLUME: &str =
+    "Deletes a volume, with all that is on it, and answers when nobody can reach it any more.";
+const EXPAND_VOLUME: &str =
+    "Makes a volume larger, and answers when it is. One that is large enough stays as it is.";
+
 fn document() -> Value {
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Hotbay",
             "version": "v1",
-            "description": "Drives in and out of operation. Served on a Unix socket, to root and to the user that the \
+            "description": "Drives in and out of operation, and the volumes on them. Served on a Unix socket, to root and to the user that the \
                             controller runs as, without a token; and over TLS, if asked for, to whoever has one. \
                             Fields may be added to answers; none is renamed.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
@@ -39,6 +46,17 @@ fn document() -> Value {
             },
             "/v1/nodes": { "get": look("listNodes", "All nodes, by name.", "StorageNodeList", false) },
             "/v1/nodes/{name}": { "get": look("getNode", "One node, by name.", "StorageNode", true) },
+            "/v1/volumes": {
+                "get": look("listVolumes", "All volumes, by name.", "VolumeList", false),
+                "post": change("createVolume", CREATE_VOLUME, Some("CreateVolume"), "Volume"),
+            },
+            "/v1/volumes/{name}": {
+                "get": look("getVolume", "One volume, by name or id.", "Volume", true),
+                "delete": named_in_path(change("deleteVolume", DELETE_VOLUME, None, "VolumeDeleted")),
+            },
+            "/v1/volumes/{name}/expand": {
+                "post": named_in_path(change("expandVolume", EXPAND_VOLUME, Some("ExpandVolume"), "Volume")),
+            },
             "/v1/events": { "get": follow_events() },
             "/v1/adopt": { "get": preview_adopt(), "post": confirm_adopt() },
             "/v1/openapi.json": { "get": plain("describe", "This document.", json!({ "type": "object" })) },
@@ -94,13 +112,7 @@ fn look(id: &str, summary: &str, schema: &str, named: bool) -> Value {
         parameters.extend(paging());
     }
     if named {
-        parameters.push(json!({
-            "name": "name",
-            "in": "path",
-            "required": true,
-            "description": "Percent-encoded. A drive: its name, serial number or id, node:/dev/x or node:bay-0.",
-            "schema": { "type": "string" },
-        }));
+        parameters.push(name_in_path());
     }
     let schema = reference(schema);
     let content = json!({
@@ -113,6 +125,37 @@ fn look(id: &str, summary: &str, schema: &str, named: bool) -> Value {
         "parameters": parameters,
         "responses": responses("What is there now, and durable.", content),
     })
+}
+
+fn name_in_path() -> Value {
+    json!({
+        "name": "name",
+        "in": "path",
+        "required": true,
+        "description": "Percent-encoded. A drive: its name, serial number or id, node:/dev/x or node:bay-0. A volume: \
+                        its name or id.",
+        "schema": { "type": "string" },
+    })
+}
+
+/// An operation that changes something, and answers when that is done.
+fn change(id: &str, summary: &str, takes: Option<&str>, gives: &str) -> Value {
+    let good = content("application/json", &reference(gives));
+    let mut operation = json!({
+        "operationId": id,
+        "summary": summary,
+        "responses": responses("It is done.", good),
+    });
+    if let Some(takes) = takes {
+        let content = content("application/json", &reference(takes));
+        operation["requestBody"] = json!({ "required": true, "content": content });
+    }
+    operation
+}
+
+fn named_in_path(mut operation: Value) -> Value {
+    operation["parameters"] = json!([name_in_path()]);
+    operation
 }
 
 /// A list may be asked for page by page.

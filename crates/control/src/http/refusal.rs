@@ -21,12 +21,13 @@ struct ErrorBody {
 }
 
 /// Every code with its HTTP status.
-pub(super) const CODES: [(&str, StatusCode); 10] = [
+pub(super) const CODES: [(&str, StatusCode); 11] = [
     ("E_ARGUMENT", StatusCode::BAD_REQUEST),
     ("E_FORBIDDEN", StatusCode::FORBIDDEN),
     ("E_INTERNAL", StatusCode::INTERNAL_SERVER_ERROR),
     ("E_INVALID_STATE", StatusCode::CONFLICT),
     ("E_METHOD", StatusCode::METHOD_NOT_ALLOWED),
+    ("E_NO_PLACE", StatusCode::INSUFFICIENT_STORAGE),
     ("E_NOT_FOUND", StatusCode::NOT_FOUND),
     ("E_TIMEOUT", StatusCode::REQUEST_TIMEOUT),
     ("E_TOO_LARGE", StatusCode::PAYLOAD_TOO_LARGE),
@@ -76,13 +77,20 @@ impl From<Status> for Refusal {
         let message = status.message();
         match status.code() {
             Code::InvalidArgument => Self::argument(message),
-            Code::NotFound => {
-                Self::new("E_NOT_FOUND", message, "GET /v1/drives and GET /v1/nodes list all")
-            }
-            Code::FailedPrecondition => Self::new(
+            Code::NotFound => Self::new(
+                "E_NOT_FOUND",
+                message,
+                "GET /v1/drives, /v1/nodes and /v1/volumes list all",
+            ),
+            Code::FailedPrecondition | Code::AlreadyExists | Code::OutOfRange => Self::new(
                 "E_INVALID_STATE",
                 message,
-                "nothing was changed; see what is: GET /v1/nodes",
+                "nothing was changed; see what is: GET /v1/nodes, /v1/drives, /v1/volumes",
+            ),
+            Code::ResourceExhausted => Self::new(
+                "E_NO_PLACE",
+                message,
+                "nothing was changed; see what is free: status.freeBytes of GET /v1/drives",
             ),
             Code::PermissionDenied => Self::new(
                 "E_FORBIDDEN",
@@ -94,7 +102,7 @@ impl From<Status> for Refusal {
                 message,
                 "send \"Authorization: Bearer TOKEN\" with a token that is good",
             ),
-            Code::Unavailable => Self::try_again(message),
+            Code::Unavailable | Code::Aborted => Self::try_again(message),
             _ => Self::new("E_INTERNAL", message, "see the log of the controller"),
         }
     }

@@ -10,7 +10,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use hotbay_api::kinds::API_VERSION;
 use hotbay_registry::{Registry, StoreHealth};
@@ -22,7 +22,7 @@ use tonic::Status;
 use super::body::{ActAnswer, ActBody, Object};
 use super::query::{self, Query};
 use super::refusal::Refusal;
-use super::{Admission, Fresh, adopt, events, metrics, openapi};
+use super::{Admission, Fresh, adopt, events, metrics, openapi, volumes};
 use crate::actions::{self, ACTIONS_IN_A_CALL};
 use crate::caller::Caller;
 use crate::clients::rights::Right;
@@ -58,6 +58,16 @@ pub(super) fn table() -> Vec<Route> {
         get("/v1/drives/{name}", Right::Read, self::get(drive)),
         get("/v1/nodes", Right::Read, self::get(nodes)),
         get("/v1/nodes/{name}", Right::Read, self::get(node)),
+        get("/v1/volumes", Right::Read, self::get(volumes::list)),
+        post("/v1/volumes", Right::Write, self::post(volumes::create)),
+        get("/v1/volumes/{name}", Right::Read, self::get(volumes::one)),
+        Route {
+            method: Method::DELETE,
+            path: "/v1/volumes/{name}",
+            right: Right::Write,
+            handler: delete(volumes::delete),
+        },
+        post("/v1/volumes/{name}/expand", Right::Write, self::post(volumes::expand)),
         get("/v1/events", Right::Read, self::get(events::list)),
         get("/v1/adopt", Right::Read, self::get(adopt::preview)),
         post("/v1/adopt", Right::Write, self::post(adopt::confirm)),
@@ -187,13 +197,13 @@ async fn node(
     shown.map_err(|refusal| listed_at(refusal, "/v1/nodes"))
 }
 
-fn name_in_path(name: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
+pub(super) fn name_in_path(name: Result<Path<String>, PathRejection>) -> Result<String, Refusal> {
     let Path(name) = name.map_err(|rejected| Refusal::argument(rejected.body_text()))?;
     Ok(name)
 }
 
 /// Whoever asked for something that is not there is told where all of it is.
-fn listed_at(refusal: Refusal, path: &str) -> Refusal {
+pub(super) fn listed_at(refusal: Refusal, path: &str) -> Refusal {
     if refusal.status == StatusCode::NOT_FOUND {
         refusal.then(format!("GET {path} lists all"))
     } else {
@@ -202,7 +212,7 @@ fn listed_at(refusal: Refusal, path: &str) -> Refusal {
 }
 
 /// Answers once, or with a line for every change.
-async fn show(registry: Registry, wanted: Wanted, caller: &Caller, uri: &Uri) -> Answer {
+pub(super) async fn show(registry: Registry, wanted: Wanted, caller: &Caller, uri: &Uri) -> Answer {
     let shape = Shape::of(&wanted);
     let Query { watch, limit, after, .. } = query::of(uri, shape.fields())?;
     if !watch {

@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::openapi::{object, reference};
 use super::refusal::CODES;
+use super::volume_schemas;
 
 const ORDER: &str = "The order that says what is wanted of it; the same in the logs of the registry and of the agent.";
 
-fn list_of(schema: &str, kind: &str) -> Value {
+pub(super) fn list_of(schema: &str, kind: &str) -> Value {
     object(
         &["apiVersion", "kind", "items"],
         json!({
@@ -21,6 +22,14 @@ fn list_of(schema: &str, kind: &str) -> Value {
 }
 
 pub(super) fn schemas() -> Value {
+    let mut all = of_drives_and_nodes();
+    if let Some(all) = all.as_object_mut() {
+        all.extend(volume_schemas::schemas());
+    }
+    all
+}
+
+fn of_drives_and_nodes() -> Value {
     json!({
         "ActRequest": act_request(),
         "Action": action(),
@@ -44,7 +53,7 @@ pub(super) fn schemas() -> Value {
     })
 }
 
-fn text() -> Value {
+pub(super) fn text() -> Value {
     json!({ "type": "string" })
 }
 
@@ -52,15 +61,20 @@ fn texts() -> Value {
     json!({ "type": "array", "items": text() })
 }
 
-fn number(description: &str) -> Value {
+/// A list of names.
+pub(super) fn named(description: &str) -> Value {
+    json!({ "type": "array", "items": text(), "description": description })
+}
+
+pub(super) fn number(description: &str) -> Value {
     json!({ "type": "integer", "minimum": 0, "description": description })
 }
 
-fn flag(description: &str) -> Value {
+pub(super) fn flag(description: &str) -> Value {
     json!({ "type": "boolean", "description": description })
 }
 
-fn words(description: &str) -> Value {
+pub(super) fn words(description: &str) -> Value {
     json!({ "type": "string", "description": description })
 }
 
@@ -113,19 +127,20 @@ fn action() -> Value {
     })
 }
 
-fn labels(description: &str) -> Value {
+pub(super) fn labels(description: &str) -> Value {
     json!({ "type": "object", "additionalProperties": text(), "description": description })
 }
 
 fn action_result() -> Value {
     object(
-        &["result", "reasons", "dependentVolumes", "drives"],
+        &["result", "reasons", "dependentVolumes", "volumes", "drives"],
         json!({
             "result": {
                 "enum": ["S_OK", "S_ALREADY", "E_TRY_AGAIN", "E_INVALID_STATE", "E_NOT_FOUND", "E_ARGUMENT"],
             },
             "reasons": texts(),
-            "dependentVolumes": texts(),
+            "dependentVolumes": named("The names of the volumes that stand in the way, or are lost."),
+            "volumes": { "type": "array", "items": reference("VolumeBrief") },
             "retryAfterMs": number("When to ask again."),
             "drive": reference("DriveBrief"),
             "drives": {
@@ -207,7 +222,9 @@ fn drive_status() -> Value {
         },
         "waitingFor": words("Why it is not as wished."),
         "conditions": { "type": "array", "items": condition() },
-        "volumes": texts(),
+        "volumes": named("The names of the volumes on it."),
+        "freeBytes": number("What could be given to volumes; only while its label is known."),
+        "dirtyBytes": number("What deleted volumes had and is not erased yet; only while its label is known."),
         "removalWanted": flag("A removal was asked for and waits for the volumes."),
         "askedBy": text(),
         "stateHash": words("Stands for all that adding or taking it over rests on. Another one: look at it again."),
@@ -300,7 +317,7 @@ fn denied_reason() -> Value {
     })
 }
 
-fn condition() -> Value {
+pub(super) fn condition() -> Value {
     object(&["type", "message"], json!({ "type": text(), "message": text() }))
 }
 
@@ -338,7 +355,7 @@ fn event() -> Value {
             "number": number("Since the registry started, from 1."),
             "timeMs": number("Unix milliseconds."),
             "warning": flag("Somebody should look at it."),
-            "about": words("The id of a drive or node."),
+            "about": words("The id of a drive, node or volume."),
             "text": text(),
             "order": words("The order that it is about."),
         }),

@@ -30,26 +30,14 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         let caller = writer(&request)?;
         let wire::CreateRequest { protocol, name, wish } = request.into_inner();
         check(protocol)?;
-        let wanted = self.wanted(name, wish.unwrap_or_default()).await?;
-        let id = self.volumes.create(wanted, &caller.who).await.map_err(refusal)?;
-        self.shown(id).await
+        answer(self.volumes.make(name, wish.unwrap_or_default(), &caller).await?)
     }
 
     async fn delete(&self, request: Request<wire::DeleteRequest>) -> Answer<wire::DeleteResponse> {
         let caller = writer(&request)?;
         let wire::DeleteRequest { protocol, volume } = request.into_inner();
         check(protocol)?;
-        let id = self.volumes.find(volume).await.map_err(refusal)?;
-        self.volumes.delete(id, &caller.who).await.map_err(refusal)?;
-        let look = move |cluster: &Cluster| {
-            let known = cluster.volume(id).map(|volume| volume.record.state);
-            known == Some(VolumeState::Deleted)
-        };
-        let left = self.volumes.registry.read(look).await.map_err(VolumeError::from);
-        let remark = match left.map_err(refusal)? {
-            true => "its drive does not answer: its label was not updated, and nothing was erased",
-            false => "",
-        };
+        let remark = self.volumes.remove(volume, &caller).await?;
         Ok(Response::new(wire::DeleteResponse { protocol: PROTOCOL, remark: remark.into() }))
     }
 
@@ -57,10 +45,7 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         let caller = writer(&request)?;
         let wire::ExpandRequest { protocol, volume, size_bytes } = request.into_inner();
         check(protocol)?;
-        let id = self.volumes.find(volume).await.map_err(refusal)?;
-        let size = Size::of(size_bytes).map_err(|error| refusal(error.into()))?;
-        self.volumes.expand(id, size, &caller.who).await.map_err(refusal)?;
-        self.shown(id).await
+        answer(self.volumes.grow(volume, size_bytes, &caller).await?)
     }
 
     async fn explain(
@@ -70,7 +55,7 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         admit(&request)?;
         let wire::ExplainRequest { protocol, wish } = request.into_inner();
         check(protocol)?;
-        let wanted = self.wanted("explained".into(), wish.unwrap_or_default()).await?;
+        let wanted = self.volumes.wanted("explained".into(), wish.unwrap_or_default()).await?;
         let wish = wanted.wish().map_err(refusal)?;
         let look = move |cluster: &Cluster| explained(cluster, &wish);
         let read = self.volumes.registry.read(look).await;
@@ -89,7 +74,7 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         let changes: BTreeMap<_, _> =
             set.chain(remove.into_iter().map(|key| (key, None))).collect();
         self.volumes.annotate(id, changes, &caller.who).await.map_err(refusal)?;
-        self.shown(id).await
+        answer(self.volumes.shown(id).await?)
     }
 
     async fn attach(&self, request: Request<wire::AttachRequest>) -> Answer<wire::VolumeResponse> {
@@ -99,7 +84,7 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         let id = self.volumes.find(volume).await.map_err(refusal)?;
         let node = self.volumes.find_node(node).await.map_err(refusal)?;
         self.volumes.attach(id, node, read_only, &caller.who).await.map_err(refusal)?;
-        self.shown(id).await
+        answer(self.volumes.shown(id).await?)
     }
 
     async fn detach(&self, request: Request<wire::DetachRequest>) -> Answer<wire::VolumeResponse> {
@@ -112,11 +97,57 @@ impl wire::volumes_server::Volumes for VolumeCalls {
             _ => Some(self.volumes.find_node(node).await.map_err(refusal)?),
         };
         self.volumes.detach(id, node, &caller.who).await.map_err(refusal)?;
-        self.shown(id).await
+        answer(self.volumes.shown(id).await?)
     }
 }
 
-impl VolumeCalls {
+/// The calls without their wire, for gRPC and HTTP alike. What is refused is refused in the same words.
+impl Volumes {
+    /// Makes a volume; gives it as JSON.
+    pub(crate) async fn make(
+        &self,
+        name: String,
+        wish: wire::Wish,
+        caller: &Caller,
+    ) -> Result<String, Status> {
+        let wanted = self.wanted(name, wish).await?;
+        let id = self.create(wanted, &caller.who).await.map_err(refusal)?;
+        self.shown(id).await
+    }
+
+    /// Deletes a volume; gives what was not done, in words.
+    pub(crate) async fn remove(
+        &self,
+        volume: String,
+        caller: &Caller,
+    ) -> Result<&'static str, Status> {
+        let id = self.find(volume).await.map_err(refusal)?;
+        self.delete(id, &caller.who).await.map_err(refusal)?;
+        let look = move |cluster: &Cluster| {
+            let known = cluster.volume(id).map(|volume| volume.record.state);
+            known == Some(VolumeState::Deleted)
+        };
+        let left = self.registry.read(look).await.map_err(|error| refusal(error.into()))?;
+        Ok(if left {
+            "its drive does not answer: its label was not updated, and nothing was erased"
+        } else {
+            ""
+        })
+    }
+
+    /// Makes a volume larger; gives it as JSON.
+    pub(crate) async fn grow(
+        &self,
+        volume: String,
+        size_bytes: u64,
+        caller: &Caller,
+    ) -> Result<String, Status> {
+        let size = Size::of(size_bytes).map_err(|error| refusal(error.into()))?;
+        let id = self.find(volume).await.map_err(refusal)?;
+        self.expand(id, size, &caller.who).await.map_err(refusal)?;
+        self.shown(id).await
+    }
+
     async fn wanted(&self, name: String, wish: wire::Wish) -> Result<Wanted, Status> {
         let wire::Wish { size_bytes, parameters, nodes } = wish;
         let mut wanted = Wanted {
@@ -126,21 +157,24 @@ impl VolumeCalls {
             ..Wanted::default()
         };
         for node in nodes {
-            wanted.nodes.insert(self.volumes.find_node(node).await.map_err(refusal)?);
+            wanted.nodes.insert(self.find_node(node).await.map_err(refusal)?);
         }
         Ok(wanted)
     }
 
-    async fn shown(&self, id: VolumeId) -> Answer<wire::VolumeResponse> {
+    async fn shown(&self, id: VolumeId) -> Result<String, Status> {
         let look = move |cluster: &Cluster| {
             let known = cluster.volume(id)?;
             serde_json::to_string(&objects::volume(cluster, known)).ok()
         };
-        let read = self.volumes.registry.read(look).await;
+        let read = self.registry.read(look).await;
         let shown = read.map_err(|error| refusal(error.into()))?;
-        let volume_json = shown.ok_or_else(|| refusal(VolumeError::Gone))?;
-        Ok(Response::new(wire::VolumeResponse { protocol: PROTOCOL, volume_json }))
+        shown.ok_or_else(|| refusal(VolumeError::Gone))
     }
+}
+
+fn answer(volume_json: String) -> Answer<wire::VolumeResponse> {
+    Ok(Response::new(wire::VolumeResponse { protocol: PROTOCOL, volume_json }))
 }
 
 fn explained(cluster: &Cluster, wish: &Wish) -> wire::ExplainResponse {
@@ -177,10 +211,12 @@ fn check(protocol: u32) -> Result<(), Status> {
     Err(Status::failed_precondition(Malformed::Protocol { theirs: protocol }.to_string()))
 }
 
-/// The same words and codes as over CSI.
+/// The same words and codes as over CSI; but a size that is none is a mistake here, and not a drive's shortage.
 fn refusal(error: VolumeError) -> Status {
+    let is_mistake = matches!(error, VolumeError::Size(_));
     let Failure { kind, message } = error.into();
     let code = match kind {
+        _ if is_mistake => Code::InvalidArgument,
         FailureKind::NotFound => Code::NotFound,
         FailureKind::AlreadyExists => Code::AlreadyExists,
         FailureKind::InvalidArgument => Code::InvalidArgument,

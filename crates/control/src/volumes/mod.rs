@@ -1,7 +1,9 @@
 //! Volumes: asked of the registry, and waited for. CSI ([`platform`]) and our own calls ([`calls`]) stand on this.
+//! [`told`] is what is said of volumes elsewhere.
 
 mod calls;
 mod platform;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,6 +20,7 @@ use thiserror::Error;
 
 pub(crate) use calls::VolumeCalls;
 pub use platform::Platform;
+pub(crate) use told::{brief, conditions};
 
 /// How long a call waits for what it asked for. Whoever asks again goes on waiting for the same.
 const PATIENCE: Duration = Duration::from_secs(25);

@@ -153,7 +153,7 @@ fn told(cluster: &Cluster, known: &Known) -> Volume {
     }
 }
 
-fn condition(cluster: &Cluster, known: &Known) -> Condition {
+pub(super) fn condition(cluster: &Cluster, known: &Known) -> Condition {
     let abnormal = |message: String| Condition { abnormal: true, message };
     if known.record.state == VolumeState::Lost {
         return abnormal("the label of its drive does not have it: it is lost".into());

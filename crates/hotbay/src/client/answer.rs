@@ -7,7 +7,7 @@ use hotbay_core::cms::Code;
 
 use super::act::{Asked, Verb};
 use super::exit::Exit;
-use super::words;
+use super::{volume, words};
 
 /// What to say about one target.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ fn of_drive(
     states: &States,
 ) -> (String, Vec<String>) {
     let outcome = outcome(asked, drive, result, states);
-    let mut more = volumes(result);
+    let mut more = volumes(asked, result);
     let follow = !asked.wait && !asked.dry_run;
     match (asked.verb, code(result)) {
         (Verb::Add, Some(Code::Ok)) if follow => more.push(
@@ -117,11 +117,13 @@ fn of_host(
         result.drives.iter().filter_map(|result| Some((result.drive.as_ref()?, result))).collect();
     // As they stand in the machine and in `hotbay get drives`, not by their random ids.
     drives.sort_by_key(|(drive, _)| (&drive.bay, &drive.path));
-    let line = |(drive, result): (&DriveBrief, &ActionResult)| {
+    let lines = |(drive, result): (&DriveBrief, &ActionResult)| {
         let outcome = outcome(asked, drive, result, states);
-        format!("{}: {outcome}", words::drive_of_host(drive))
+        let in_the_way = volume::words::in_the_way(&result.volumes);
+        let first = format!("{}: {outcome}", words::drive_of_host(drive));
+        std::iter::once(first).chain(in_the_way.into_iter().map(|line| format!("  {line}")))
     };
-    let mut more: Vec<String> = drives.into_iter().map(line).collect();
+    let mut more: Vec<String> = drives.into_iter().flat_map(lines).collect();
     // What has no name of its own says where it is in its reason.
     let nameless = result.drives.iter().filter(|result| result.drive.is_none());
     more.extend(nameless.map(|result| format!("left out: {}", result.reasons.join("; "))));
@@ -200,12 +202,20 @@ fn outcome(asked: &Asked, drive: &DriveBrief, result: &ActionResult, states: &St
     }
 }
 
-fn volumes(result: &ActionResult) -> Vec<String> {
-    result.dependent_volumes.iter().map(|volume| format!("volume {volume}")).collect()
+/// The volumes in the way, and what to do about them.
+fn volumes(asked: &Asked, result: &ActionResult) -> Vec<String> {
+    if asked.verb == Verb::Add || result.volumes.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = volume::words::in_the_way(&result.volumes);
+    lines.push("it stays in operation until they are gone:  hotbay volume delete NAME".to_owned());
+    lines
 }
 
 #[cfg(test)]
 mod tests {
+    use hotbay_api::cms::VolumeBrief;
+
     use super::*;
 
     fn asked(verb: Verb) -> Asked {
@@ -284,9 +294,23 @@ mod tests {
     fn volumes_in_the_way_are_named() {
         let mut result = result(Code::TryAgain, &["volumes are on it"]);
         result.dependent_volumes = vec!["aa".into(), "bb".into()];
+        let brief = |name: &str, claim: &str| VolumeBrief {
+            name: name.into(),
+            size_bytes: 20 << 30,
+            claim: claim.into(),
+            used_on: Vec::new(),
+        };
+        result.volumes = vec![brief("aa", "shop/data-0"), brief("bb", "")];
         let said = said(&asked(Verb::Remove), "d-7f3a", &result, &States::new());
         assert!(said.what.ends_with(": 2 volumes are on it"), "{said:?}");
-        assert_eq!(said.more[..2], ["volume aa", "volume bb"]);
+        assert_eq!(
+            said.more[..3],
+            [
+                "aa  20 GiB  namespace shop, claim data-0  not in use",
+                "bb  20 GiB  no claim                      not in use",
+                "it stays in operation until they are gone:  hotbay volume delete NAME",
+            ]
+        );
     }
 
     #[test]

@@ -13,6 +13,7 @@ use hotbay_api::cms::repair_client::RepairClient;
 use hotbay_api::cms::view_client::ViewClient;
 use hotbay_api::join::CreateTokenRequest;
 use hotbay_api::join::tokens_client::TokensClient;
+use hotbay_api::volumes::volumes_client::VolumesClient;
 use hotbay_api::{MESSAGE_LIMIT_BYTES, PROTOCOL};
 use hotbay_node::{PinnedDial, PinnedDialError};
 use hyper_util::rt::TokioIo;
@@ -33,6 +34,8 @@ use super::screen::plain;
 
 /// How long a registry may take to answer one call.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// The same for calls about volumes: the registry waits for what they ask for, and answers before this.
+const VOLUME_DEADLINE: Duration = Duration::from_secs(30);
 /// How long to leave a registry alone that was not there.
 const RECONNECT_AFTER: Duration = Duration::from_millis(500);
 /// How many names are followed one by one; a server refuses to keep many more streams open at once.
@@ -45,6 +48,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(10);
 pub(crate) enum Kind {
     Drive,
     StorageNode,
+    Volume,
 }
 
 impl Kind {
@@ -52,6 +56,7 @@ impl Kind {
         match self {
             Self::Drive => "Drive",
             Self::StorageNode => "StorageNode",
+            Self::Volume => "Volume",
         }
     }
 }
@@ -101,7 +106,7 @@ impl Api {
             }
             Ok(Err(error)) => Err(unreachable_because(&place, &error)
                 .unwrap_or_else(|| ClientError::Lost { place: place.to_string() })),
-            Err(_) => Err(no_answer(&place)),
+            Err(_) => Err(no_answer(&place, DEADLINE)),
         }
     }
 
@@ -183,6 +188,17 @@ impl Api {
         self.in_time(call(AccessClient::new(self.channel.clone()))).await
     }
 
+    /// Calls about volumes, which answer when what they ask for is done.
+    pub(crate) async fn volumes<T, Call>(
+        &self,
+        call: impl FnOnce(VolumesClient<Calls>) -> Call,
+    ) -> Result<T, ClientError>
+    where
+        Call: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.within(VOLUME_DEADLINE, call(VolumesClient::new(self.channel.clone()))).await
+    }
+
     /// Follows the objects that `names` mean, or all of the kind if there are none, until the receiver is dropped.
     pub(crate) fn follow(&self, kind: Kind, names: Vec<String>) -> News {
         let (news, receiver) = mpsc::channel(1);
@@ -219,10 +235,18 @@ impl Api {
         &self,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, ClientError> {
-        match tokio::time::timeout(DEADLINE, call).await {
+        self.within(DEADLINE, call).await
+    }
+
+    async fn within<T>(
+        &self,
+        deadline: Duration,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, ClientError> {
+        match tokio::time::timeout(deadline, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.explain(&status)),
-            Err(_) => Err(no_answer(&self.place)),
+            Err(_) => Err(no_answer(&self.place, deadline)),
         }
     }
 
@@ -328,8 +352,8 @@ async fn to_other_machine(
         .await
 }
 
-fn no_answer(place: &Place) -> ClientError {
-    ClientError::NoAnswer { place: place.to_string(), waited_s: DEADLINE.as_secs() }
+fn no_answer(place: &Place, waited: Duration) -> ClientError {
+    ClientError::NoAnswer { place: place.to_string(), waited_s: waited.as_secs() }
 }
 
 /// Why there is no connection, if that is what is at the bottom of a failure.
@@ -379,6 +403,8 @@ fn plain_result(result: wire::ActionResult) -> wire::ActionResult {
         result: result.result,
         reasons: all(result.reasons),
         dependent_volumes: all(result.dependent_volumes),
+        // Made safe where they are put into words.
+        volumes: result.volumes,
         retry_after_ms: result.retry_after_ms,
         drive: result.drive.map(|drive| wire::DriveBrief {
             name: plain(&drive.name),

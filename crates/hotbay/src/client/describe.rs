@@ -1,14 +1,15 @@
-//! `hotbay describe`: everything about one drive or node, and what happened to it.
+//! `hotbay describe`: everything about one drive, node or volume, and what happened to it.
 
-use hotbay_api::kinds::{Condition, Drive, DriveStatus, StorageNode};
+use hotbay_api::kinds::{Condition, Drive, DriveStatus, StorageNode, Volume};
 use hotbay_core::device::Details;
+use hotbay_core::words::bytes;
 
 use super::api::{Api, Kind};
 use super::error::ClientError;
 use super::exit::Exit;
 use super::get::now_ms;
 use super::screen::{Screen, plain};
-use super::{events, rows, suggest, words};
+use super::{events, rows, suggest, volume, words};
 use crate::cli::Described;
 
 pub(crate) async fn run(
@@ -19,13 +20,22 @@ pub(crate) async fn run(
     let (kind, name) = match &what {
         Described::Drive { name } => (Kind::Drive, name),
         Described::Node { name } => (Kind::StorageNode, name),
+        Described::Volume { name } => (Kind::Volume, name),
     };
     let described = match &what {
-        Described::Drive { name } => {
-            api.objects::<Drive>(kind, name).await.map(|found| found.iter().map(drive).next())
-        }
+        Described::Drive { name } => match api.objects::<Drive>(kind, name).await {
+            Ok(found) => Ok(match found.first() {
+                Some(found) => Some(with_volumes(api, found).await?),
+                None => None,
+            }),
+            Err(error) => Err(error),
+        },
         Described::Node { name } => {
             api.objects::<StorageNode>(kind, name).await.map(|found| found.iter().map(node).next())
+        }
+        Described::Volume { name } => {
+            let found = api.objects::<Volume>(kind, name).await;
+            found.map(|found| found.iter().map(volume::describe::lines).next())
         }
     };
     let (uid, lines) = match described {
@@ -43,7 +53,16 @@ pub(crate) async fn run(
     print_events(api, screen, &uid).await
 }
 
-type Lines = Vec<(&'static str, String)>;
+pub(crate) type Lines = Vec<(&'static str, String)>;
+
+/// A drive with what is on it.
+async fn with_volumes(api: &Api, found: &Drive) -> Result<(String, Lines), ClientError> {
+    let (uid, mut lines) = drive(found);
+    if !found.status.volumes.is_empty() {
+        lines.extend(volume::describe::on_drive(api, &found.metadata.name).await?);
+    }
+    Ok((uid, lines))
+}
 
 fn drive(drive: &Drive) -> (String, Lines) {
     let status = &drive.status;
@@ -76,13 +95,15 @@ fn drive(drive: &Drive) -> (String, Lines) {
         ),
     ];
     lines.extend(details(&status.details));
+    lines.extend(status.free_bytes.map(|free| ("Free", bytes(free))));
+    let dirty = status.dirty_bytes.filter(|dirty| *dirty > 0);
+    lines.extend(dirty.map(|dirty| ("Erasing", format!("{} of deleted volumes", bytes(dirty)))));
     if !status.present {
         lines.push(("Present", "no: it is not on the machine".to_owned()));
     }
     if status.removal_wanted {
         lines.push(("Removal", "wanted; waits for the volumes on it".to_owned()));
     }
-    lines.extend(status.volumes.iter().map(|volume| ("Volume", volume.clone())));
     lines.extend(status.waiting_for.iter().map(|why| ("Waiting for", why.clone())));
     let condition =
         |condition: &Condition| ("Condition", format!("{}: {}", condition.kind, condition.message));

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use hotbay_api::client_token::NotAClientToken;
 use hotbay_api::token::{NotAnAddress, check_address};
+use hotbay_core::label::extents::NotAName;
 use hotbay_core::node_labels::NotALabel;
+use hotbay_core::volume::class::NotAllowed;
 use hotbay_host::RuntimeDirError;
 use hotbay_node::TlsError;
 use thiserror::Error;
@@ -89,6 +91,12 @@ pub(crate) enum ClientError {
     },
     #[error(transparent)]
     Label(#[from] NotALabel),
+    #[error(transparent)]
+    VolumeName(#[from] NotAName),
+    #[error("parameter {name} is given twice, and differently")]
+    ParameterTwice { name: String },
+    #[error("{why}")]
+    Parameters { why: NotAllowed, meant: Option<String> },
     #[error("this is not done without a word of consent")]
     NotConfirmed { typed: String, instead: &'static str },
     #[error("--wipe is for one drive at a time, and {given} are given")]
@@ -115,6 +123,9 @@ impl ClientError {
             | Self::PlanFile { .. }
             | Self::PlanText { .. }
             | Self::Label(_)
+            | Self::VolumeName(_)
+            | Self::ParameterTwice { .. }
+            | Self::Parameters { .. }
             | Self::Scheme { .. }
             | Self::Address { .. } => Exit::Usage,
             Self::NoToken { .. }
@@ -210,7 +221,12 @@ impl ClientError {
             Self::NotWiped { word, .. } => {
                 return unchanged(format!("if it is the drive that is meant:  --serial {word}"));
             }
-            Self::WipeOne { .. } | Self::Label(_) => &["nothing was changed"],
+            Self::Parameters { meant: Some(meant), .. } => return unchanged(meant.clone()),
+            Self::WipeOne { .. }
+            | Self::Label(_)
+            | Self::VolumeName(_)
+            | Self::ParameterTwice { .. }
+            | Self::Parameters { meant: None, .. } => &["nothing was changed"],
             Self::TurnedDown { .. }
             | Self::Yaml(_)
             | Self::TooManyNames { .. }

@@ -25,7 +25,7 @@ impl Exit {
             Self::TryAgain,
             "Not yet: under way, timed out, or the registry cannot be reached. Try again.",
         ),
-        (Self::NotFound, "There is no such drive or host."),
+        (Self::NotFound, "There is no such drive, host or volume."),
         (Self::Refused, "Refused: not in this state."),
     ];
 
@@ -55,12 +55,17 @@ impl Exit {
     /// The exit code for a call that the registry turned down.
     pub(crate) fn of_status(code: tonic::Code) -> Self {
         match code {
-            tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => Self::TryAgain,
+            tonic::Code::Unavailable | tonic::Code::DeadlineExceeded | tonic::Code::Aborted => {
+                Self::TryAgain
+            }
             tonic::Code::NotFound => Self::NotFound,
             tonic::Code::InvalidArgument => Self::Usage,
             tonic::Code::Unauthenticated
             | tonic::Code::PermissionDenied
-            | tonic::Code::AlreadyExists => Self::Refused,
+            | tonic::Code::AlreadyExists
+            | tonic::Code::FailedPrecondition
+            | tonic::Code::ResourceExhausted
+            | tonic::Code::OutOfRange => Self::Refused,
             _ => Self::Failed,
         }
     }
@@ -92,9 +97,17 @@ mod tests {
     fn a_registry_that_is_away_is_worth_another_try() {
         assert_eq!(Exit::of_status(tonic::Code::Unavailable).code(), 3);
         assert_eq!(Exit::of_status(tonic::Code::DeadlineExceeded).code(), 3);
+        assert_eq!(Exit::of_status(tonic::Code::Aborted).code(), 3);
         assert_eq!(Exit::of_status(tonic::Code::NotFound).code(), 4);
         assert_eq!(Exit::of_status(tonic::Code::InvalidArgument).code(), 2);
         assert_eq!(Exit::of_status(tonic::Code::Internal).code(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_in_this_state_is_refused() {
+        assert_eq!(Exit::of_status(tonic::Code::FailedPrecondition).code(), 5);
+        assert_eq!(Exit::of_status(tonic::Code::ResourceExhausted).code(), 5);
+        assert_eq!(Exit::of_status(tonic::Code::OutOfRange).code(), 5);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::error::ClientError;
 use super::place::Place;
 use super::screen::Screen;
 use super::words;
-use crate::cli::{ClientCommand, DriveCommand, HostCommand, HowArgs};
+use crate::cli::{ClientCommand, DriveCommand, HostCommand, HowArgs, VolumeCommand};
 
 /// How often a registry that is not there is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -45,7 +45,11 @@ impl Patience {
             ClientCommand::Host {
                 command: HostCommand::Add { how, .. } | HostCommand::Remove { how, .. },
             } => Self::of_action(how),
+            ClientCommand::Volume { command: VolumeCommand::List { watch: true, .. } } => {
+                Self::Endless
+            }
             ClientCommand::Get(_)
+            | ClientCommand::Volume { .. }
             | ClientCommand::Events { follow: false }
             | ClientCommand::Describe { .. }
             | ClientCommand::Status

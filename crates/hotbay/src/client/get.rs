@@ -12,7 +12,7 @@ use super::error::ClientError;
 use super::exit::Exit;
 use super::screen::{Screen, plain};
 use super::table::{Table, Widths};
-use super::{rows, suggest};
+use super::{rows, suggest, volume};
 use crate::cli::{Format, GetArgs, What};
 
 /// What to show, and how.
@@ -33,6 +33,7 @@ pub(crate) async fn run(
     let wanted = match what {
         What::Drives { names, usable } => Wanted { kind: Kind::Drive, names, usable, format },
         What::Nodes { names } => Wanted { kind: Kind::StorageNode, names, usable: false, format },
+        What::Volumes { names } => Wanted { kind: Kind::Volume, names, usable: false, format },
     };
     if watch { wanted.watch(api, screen).await } else { wanted.once(api, screen).await }
 }
@@ -119,6 +120,7 @@ impl Wanted {
         Ok(match self.kind {
             Kind::Drive => rows::drives(&parsed_all(objects)?, wide, now_ms()),
             Kind::StorageNode => rows::nodes(&parsed_all(objects)?, wide),
+            Kind::Volume => volume::table::volumes(&parsed_all(objects)?, wide, now_ms()),
         })
     }
 
@@ -150,6 +152,9 @@ impl Wanted {
             }
             Kind::StorageNode => {
                 "There are no nodes: no agent has registered yet. hotbay up and hotbay demo start one."
+            }
+            Kind::Volume => {
+                "There are no volumes. hotbay volume create NAME --size 10GiB makes one."
             }
         }
     }

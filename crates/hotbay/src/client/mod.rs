@@ -6,6 +6,7 @@
 //! - [`mod@wipe`] adds a drive that is not empty.
 //! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
 //!   [`inspect`] reads a label from the drive itself, and needs no registry.
+//! - [`mod@volume`] makes volumes and deletes them.
 //! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
 //!   [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`mod@nearest`]: how things look and read.
@@ -34,6 +35,7 @@ mod suggest;
 pub(crate) mod table;
 mod take_over;
 mod typed;
+mod volume;
 mod wait;
 mod wipe;
 pub(crate) mod words;
@@ -63,7 +65,10 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
         if let ClientCommand::Drive { command: DriveCommand::Inspect { path, output } } = &command {
             return inspect::run(&mut screen, path, *output);
         }
-        // A list with a mistake needs no registry to be refused.
+        // A mistake needs no registry to be refused.
+        if let ClientCommand::Volume { command } = &command {
+            volume::check(command)?;
+        }
         let listed = match &command {
             ClientCommand::Drive { command: DriveCommand::Add(args) } => {
                 wipe::check(args)?;
@@ -113,6 +118,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                 };
                 act::run(&api, &mut screen, asked, began).await
             }
+            ClientCommand::Volume { command } => volume::run(&api, &mut screen, command).await,
             ClientCommand::Registry { command: RegistryCommand::Adopt { yes } } => {
                 repair::adopt(&api, &mut screen, yes).await
             }

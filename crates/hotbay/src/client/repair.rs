@@ -10,7 +10,7 @@ use super::error::ClientError;
 use super::exit::Exit;
 use super::screen::{Screen, plain};
 use super::typed::typed;
-use super::{suggest, words};
+use super::{suggest, volume, words};
 
 /// `hotbay host purge`.
 pub(crate) async fn purge(
@@ -34,6 +34,9 @@ pub(crate) async fn purge(
     }
     let lost = preview.dependent_volumes.len();
     screen.line(&format!("  {} lost", words::count(lost, "volume")))?;
+    for line in volume::words::in_the_way(&preview.volumes) {
+        screen.line(&format!("    {line}"))?;
+    }
     confirm(screen, yes, host)?;
     let result = ask_to_purge(api, host, false).await?;
     match code(&result) {

@@ -4,7 +4,7 @@ use hotbay_api::kinds::{Drive, DriveStatus, StorageNode};
 use hotbay_core::device::Details;
 
 use super::table::{Cell, Squeeze, Table, Tone};
-use super::words;
+use super::{volume, words};
 
 const WHY: &str = "WHY";
 
@@ -16,6 +16,7 @@ const DRIVE_SQUEEZES: &[Squeeze] = &[
     Squeeze::Cut { title: "PATH", least: 9 },
     Squeeze::Drop { title: "MEDIA" },
     Squeeze::Cut { title: "BAY", least: 6 },
+    Squeeze::Drop { title: "FREE" },
     Squeeze::Cut { title: WHY, least: 14 },
     Squeeze::Drop { title: "PATH" },
     Squeeze::Cut { title: WHY, least: 8 },
@@ -37,8 +38,9 @@ const SEEN_SQUEEZES: &[Squeeze] = &[
 
 /// The table of drives.
 pub(crate) fn drives(drives: &[Drive], wide: bool, now_ms: u64) -> Table {
-    let mut titles =
-        vec!["NAME", "NODE", "BAY", "PATH", "MODEL", "SERIAL", "SIZE", "MEDIA", "STATE", WHY];
+    let mut titles = vec![
+        "NAME", "NODE", "BAY", "PATH", "MODEL", "SERIAL", "SIZE", "FREE", "MEDIA", "STATE", WHY,
+    ];
     if wide {
         titles.extend(["UID", "GENERATION", "SINCE", "ASKED BY"]);
         titles.extend(["VENDOR", "FIRMWARE", "TRANSPORT"]);
@@ -57,6 +59,7 @@ fn drive_row(drive: &Drive, wide: bool, now_ms: u64) -> Vec<Cell> {
         Cell::maybe(status.model.as_deref()),
         Cell::maybe(status.serial.as_deref()),
         Cell::new(words::size(status.size_bytes)),
+        Cell::maybe(status.free_bytes.map(words::size).as_deref()),
         Cell::new(&status.media),
         Cell::toned(state(status), state_tone(status)),
         Cell::toned(why_drive(status), Tone::Bad),
@@ -144,13 +147,17 @@ fn state_tone(status: &DriveStatus) -> Tone {
 fn why_drive(status: &DriveStatus) -> String {
     let denied = || status.denied.first().map(|denied| denied.message.clone());
     let removal = || {
-        let volumes = words::count(status.volumes.len(), "volume");
-        status.removal_wanted.then(|| format!("removal wanted; waits for {volumes}"))
+        let count = words::count(status.volumes.len(), "volume");
+        let names = volume::words::names(&status.volumes);
+        status.removal_wanted.then(|| format!("removal wanted; waits for {count}: {names}"))
     };
     let missing = || (!status.present).then(|| "not on the machine".to_owned());
     let condition = || status.conditions.first().map(|condition| condition.message.clone());
     let why = status.waiting_for.clone().or_else(missing).or_else(condition);
-    let why = why.or_else(denied).or_else(removal);
+    let dirty = || status.dirty_bytes.filter(|dirty| *dirty > 0);
+    let erasing =
+        || dirty().map(|dirty| format!("erasing {} of deleted volumes", words::size(dirty)));
+    let why = why.or_else(denied).or_else(removal).or_else(erasing);
     why.map(|why| without_subject(&why).to_owned()).unwrap_or_default()
 }
 
@@ -242,8 +249,8 @@ mod tests {
         for (columns, expected) in [
             (
                 120,
-                "d-02bd77aa  node-a  -    /dev/sda      ACME NV-2000  S3X1A9  1.8T  NVMe   Unknown  \
-                 system drive (mounted at /, /boot)",
+                "d-02bd77aa  node-a  -    /dev/sda      ACME NV-2000  S3X1A9  1.8T  -     NVMe   Unknown  \
+                 system drive (mounted at /, /b…",
             ),
             (
                 80,
@@ -322,9 +329,12 @@ mod tests {
         drive.status.denied.clear();
         drive.status.removal_wanted = true;
         drive.status.volumes = vec!["v".into(), "w".into()];
-        assert_eq!(why_drive(&drive.status), "removal wanted; waits for 2 volumes");
+        assert_eq!(why_drive(&drive.status), "removal wanted; waits for 2 volumes: v, w");
         drive.status.removal_wanted = false;
+        drive.status.dirty_bytes = Some(0);
         assert_eq!(why_drive(&drive.status), "");
+        drive.status.dirty_bytes = Some(3 << 30);
+        assert_eq!(why_drive(&drive.status), "erasing 3.0G of deleted volumes");
     }
 
     #[test]

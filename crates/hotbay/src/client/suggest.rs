@@ -1,7 +1,7 @@
 //! What to do about a name that a registry does not know: say what may have been meant.
 
 use hotbay_api::cms::ActionResult;
-use hotbay_api::kinds::{Drive, StorageNode};
+use hotbay_api::kinds::{Drive, StorageNode, Volume};
 
 use super::answer::code;
 use super::api::{Api, Kind};
@@ -22,11 +22,16 @@ pub(crate) async fn next_steps(api: &Api, kind: Kind, typed: &str) -> Vec<String
             let nodes = objects.iter().filter_map(|object| serde_json::from_str(object).ok());
             nodes.map(|node: StorageNode| plain(&node.metadata.name)).collect()
         }
+        Kind::Volume => {
+            let volumes = objects.iter().filter_map(|object| serde_json::from_str(object).ok());
+            volumes.map(|volume: Volume| plain(&volume.metadata.name)).collect()
+        }
     };
     let near = nearest(typed, known.iter().map(String::as_str));
     vec![did_you_mean(&near).unwrap_or_else(|| match kind {
         Kind::Drive => "see which there are:  hotbay get drives".to_owned(),
         Kind::StorageNode => "see which there are:  hotbay get nodes".to_owned(),
+        Kind::Volume => "see which there are:  hotbay get volumes".to_owned(),
     })]
 }
 

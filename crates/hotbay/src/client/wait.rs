@@ -21,6 +21,7 @@ use super::error::ClientError;
 use super::exit::Exit;
 use super::rows;
 use super::screen::{Screen, plain};
+use super::volume::words::names;
 use super::words;
 
 /// How often the live line counts on.
@@ -294,9 +295,10 @@ impl Wait {
                     brief.name
                 )));
             } else {
-                let why = match answer.dependent_volumes.len() {
+                let volumes = &answer.dependent_volumes;
+                let why = match volumes.len() {
                     0 => answer.reasons.join("; "),
-                    volumes => format!("waiting for {}", words::count(volumes, "volume")),
+                    n => format!("waits for {}: {}", words::count(n, "volume"), names(volumes)),
                 };
                 sentences.extend(self.note(index, why));
             }

@@ -39,14 +39,25 @@ async fn the_table_shows_every_drive_and_why_one_is_not_in_use() {
         ran.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(
         rows[0],
-        ["NAME", "NODE", "BAY", "PATH", "MODEL", "SERIAL", "SIZE", "MEDIA", "STATE", "WHY"]
+        ["NAME", "NODE", "BAY", "PATH", "MODEL", "SERIAL", "SIZE", "FREE", "MEDIA", "STATE", "WHY"]
     );
     assert_eq!(rows.len(), 4);
     assert!(ran.stdout.lines().any(|line| line.ends_with("system drive (mounted at /, /boot)")));
     let bay_0 = rows.iter().find(|row| row.contains(&"S3X1A9")).unwrap();
     assert_eq!(
         bay_0[1..],
-        ["node-a", "0", "/dev/nvme0n1", "ACME", "NV-2000", "S3X1A9", "1.8T", "NVMe", "Unknown"]
+        [
+            "node-a",
+            "0",
+            "/dev/nvme0n1",
+            "ACME",
+            "NV-2000",
+            "S3X1A9",
+            "1.8T",
+            "-",
+            "NVMe",
+            "Unknown"
+        ]
     );
     assert!(!ran.stdout.contains('\u{1b}'), "colour on a pipe");
 
@@ -54,9 +65,9 @@ async fn the_table_shows_every_drive_and_why_one_is_not_in_use() {
     assert_eq!(usable.stdout.lines().count(), 2);
     let wide = rig.run(&["get", "-o", "wide", "dr"]).await;
     let titles: Vec<_> = wide.stdout.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(titles[..10], rows[0]);
+    assert_eq!(titles[..11], rows[0]);
     let more = ["UID", "GENERATION", "SINCE", "ASKED", "BY", "VENDOR", "FIRMWARE", "TRANSPORT"];
-    assert_eq!(titles[10..], more);
+    assert_eq!(titles[11..], more);
     let nodes = rig.run(&["get", "nodes"]).await;
     assert!(nodes.stdout.contains("node-a  Ready  3       0"), "{nodes:?}");
 }

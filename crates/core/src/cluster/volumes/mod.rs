@@ -82,7 +82,7 @@ pub enum VolumeRefused {
     NoSuchNode,
     #[error("a volume {name} is there already, and it is another one: {difference}")]
     NameTaken { name: VolumeName, difference: String },
-    #[error("no drive takes {} : {why}", bytes(*.asked))]
+    #[error("no drive takes {}: {why}", bytes(*.asked))]
     NoPlace { asked: u64, why: String },
     #[error("it is in use on {node}")]
     InUse { node: NodeName },
@@ -134,9 +134,11 @@ impl Cluster {
 
     /// What people call a volume; one that only a label knows is called as the label says.
     pub fn volume_name(&self, id: VolumeId) -> String {
-        self.volumes
-            .get(&id)
-            .map_or_else(|| id.to_string(), |volume| volume.record.name.to_string())
+        if let Some(volume) = self.volumes.get(&id) {
+            return volume.record.name.to_string();
+        }
+        let on_label = self.orphans().find(|(_, extent)| extent.volume == id);
+        on_label.map_or_else(|| id.to_string(), |(_, extent)| extent.name.to_string())
     }
 
     /// What the agent of a drive has not yet answered about its volumes.

@@ -305,6 +305,7 @@ fn what_the_label_has_and_nobody_knows_is_an_orphan() {
     world.settle();
     let orphans: Vec<_> = world.cluster.orphans().map(|(_, extent)| extent.volume).collect();
     assert_eq!(orphans, [orphan]);
+    assert_eq!(world.cluster.volume_name(orphan), "old", "called as the label says");
     assert_eq!(world.labels[&drive].extents.len(), 1, "never freed unasked");
     let id = world.create("new", 80, &[]).unwrap();
     world.settle();
