@@ -17,7 +17,7 @@ pub(crate) use drive::{
     DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs, TakeOverArgs, TakeOverFormat,
 };
 pub(crate) use label::{LabelArgs, label};
-pub(crate) use volume::{Annotation, VolumeCommand, WishArgs};
+pub(crate) use volume::{AgentArgs, Annotation, MountArgs, VolumeCommand, WishArgs};
 
 use crate::config::ConfigCommand;
 use crate::run::RunCommand;

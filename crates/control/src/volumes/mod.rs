@@ -216,7 +216,9 @@ impl Volumes {
     pub(crate) async fn find_node(&self, name: String) -> Result<NodeId, VolumeError> {
         let find = move |cluster: &Cluster| {
             let mut nodes = cluster.nodes().filter(|node| !node.record.purged);
-            let found = nodes.find(|node| node.record.name.as_str() == name);
+            let id = name.parse::<NodeId>().ok();
+            let found =
+                nodes.find(|node| node.record.name.as_str() == name || Some(node.record.id) == id);
             found.map(|node| node.record.id).ok_or(name)
         };
         self.registry.read(find).await?.map_err(|name| VolumeError::NoSuchNode { name })

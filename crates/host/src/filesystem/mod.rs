@@ -32,7 +32,7 @@ use thiserror::Error;
 
 pub use self::check::Checked;
 pub use self::error::FilesystemError;
-pub use self::seen::{MountSeen, shown_at};
+pub use self::seen::{MountSeen, mounted_beside, shown_at};
 use crate::kernel_id::{DeviceNumber, KernelId};
 use crate::mapping::Mapping;
 use crate::scan::{Signatures, blkid};

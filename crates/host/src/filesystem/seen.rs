@@ -121,6 +121,22 @@ pub(super) fn mounted_at(path: &str) -> Result<Option<MountSeen>, FilesystemErro
     }
 }
 
+/// Where else the filesystem is mounted that is mounted at a path. Reads the mount table alone.
+pub fn mounted_beside(path: &str) -> io::Result<Vec<String>> {
+    let table = read_bounded(Path::new("/proc/self/mountinfo"))?;
+    let mounts: Vec<(String, DeviceNumber)> = table
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| {
+            let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
+            let number = std::str::from_utf8(fields.get(2)?).ok()?;
+            Some((unescape(fields.get(4)?), DeviceNumber::parse(number)?))
+        })
+        .collect();
+    let here = mounts.iter().rev().find(|(point, _)| point == path).map(|(_, number)| *number);
+    let same = |(point, number): &&(String, DeviceNumber)| Some(*number) == here && point != path;
+    Ok(mounts.iter().filter(same).map(|(point, _)| point.clone()).collect())
+}
+
 /// Everywhere that a volume, or its device node, is shown on this machine. Reads the mount table alone.
 pub fn shown_at(mapping: &Mapping) -> io::Result<Vec<String>> {
     let table = read_bounded(Path::new("/proc/self/mountinfo"))?;

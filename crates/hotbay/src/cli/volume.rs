@@ -1,6 +1,7 @@
 //! `hotbay volume`: its commands, options and help texts.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use hotbay_core::device::Media;
@@ -57,6 +58,22 @@ is made.
 Examples:
   hotbay volume explain --size 100GiB --media NVMe
   hotbay volume explain --size 1TiB --drive exclusive --node node-a -o json";
+
+const MOUNT_EXAMPLES: &str = "\
+On the machine that has the volume's drive. It is attached to this node, checked
+or formatted, and mounted; all of it can be repeated. With --persist the agent
+mounts it again after a reboot.
+
+Examples:
+  hotbay volume mount db /srv/db
+  hotbay volume mount db /srv/db --filesystem xfs --option noatime --persist";
+
+const UNMOUNT_EXAMPLES: &str = "\
+What was written stays on the volume. It does not come back by itself any more.
+
+Examples:
+  hotbay volume unmount db
+  hotbay volume unmount db /srv/db";
 
 const ANNOTATE_EXAMPLES: &str = "\
 Annotations are for people and programs; Hotbay reads this one:
@@ -116,6 +133,20 @@ pub(crate) enum VolumeCommand {
         #[arg(short, long, value_name = "FORMAT")]
         output: Option<ExplainFormat>,
     },
+    /// Mounts a volume on this machine, with a filesystem that is made if there is none
+    #[command(after_help = MOUNT_EXAMPLES)]
+    Mount(MountArgs),
+    /// Unmounts a volume on this machine, and gives its use back
+    #[command(after_help = UNMOUNT_EXAMPLES)]
+    Unmount {
+        /// Its name or id
+        #[arg(value_name = "VOLUME")]
+        name: String,
+        /// Only here, if it is mounted at several places
+        path: Option<PathBuf>,
+        #[command(flatten)]
+        agent: AgentArgs,
+    },
     /// Sets and removes annotations of a volume
     #[command(after_help = ANNOTATE_EXAMPLES)]
     Annotate {
@@ -126,6 +157,39 @@ pub(crate) enum VolumeCommand {
         #[arg(value_name = "KEY=VALUE|KEY-", required = true, value_parser = annotation)]
         changes: Vec<Annotation>,
     },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MountArgs {
+    /// Its name or id
+    #[arg(value_name = "VOLUME")]
+    pub(crate) name: String,
+    /// Where; the last folder is made if it is missing
+    pub(crate) path: PathBuf,
+    /// ext4, xfs or btrfs [default: as it was made for, else ext4]
+    #[arg(long)]
+    pub(crate) filesystem: Option<Filesystem>,
+    /// An option of mount, such as noatime; may be repeated
+    #[arg(long, value_name = "OPTION")]
+    pub(crate) option: Vec<String>,
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Mount it again whenever the machine starts
+    #[arg(long)]
+    pub(crate) persist: bool,
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+}
+
+/// The agent of this machine.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AgentArgs {
+    /// The agent's data directory [default: node in the data directory of hotbay up]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) agent_dir: Option<PathBuf>,
+    /// The socket of its CSI Node service [default: csi.sock in that directory]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) csi: Option<PathBuf>,
 }
 
 /// What a volume is to be like.

@@ -327,7 +327,7 @@ fn list_request(kind: Kind, name: &str) -> wire::ListRequest {
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Channel, tonic::transport::Error>> + Send>>;
 
-async fn to_socket(path: PathBuf) -> Result<Channel, tonic::transport::Error> {
+pub(crate) async fn to_socket(path: PathBuf) -> Result<Channel, tonic::transport::Error> {
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }

@@ -9,10 +9,11 @@ use hotbay_core::label::extents::NotAName;
 use hotbay_core::node_labels::NotALabel;
 use hotbay_core::volume::class::NotAllowed;
 use hotbay_host::RuntimeDirError;
-use hotbay_node::TlsError;
+use hotbay_node::{PersistError, TlsError};
 use thiserror::Error;
 
 use super::exit::Exit;
+use crate::config::ConfigError;
 
 /// What to do about a list of drives that is none.
 const NO_PLAN: &[&str] =
@@ -103,6 +104,16 @@ pub(crate) enum ClientError {
     WipeOne { given: usize },
     #[error("{}", why_not_wiped(*typed, what))]
     NotWiped { typed: bool, what: &'static str, word: String },
+    #[error("no agent serves CSI at {}", socket.display())]
+    NoAgent { socket: PathBuf },
+    #[error("{} is not UTF-8, and CSI takes nothing else", path.display())]
+    PathNotText { path: PathBuf },
+    #[error("the volume has no id yet")]
+    NoVolumeId,
+    #[error("it is mounted, but not noted to come back")]
+    Persist(#[from] PersistError),
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -113,9 +124,12 @@ impl ClientError {
             Self::Unreachable { .. }
             | Self::StayedAway { .. }
             | Self::NoAnswer { .. }
-            | Self::Lost { .. } => Exit::TryAgain,
+            | Self::Lost { .. }
+            | Self::NoAgent { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
             Self::NotASocket { .. }
+            | Self::PathNotText { .. }
+            | Self::Config(_)
             | Self::TooManyNames { .. }
             | Self::NotConfirmed { .. }
             | Self::WipeOne { .. }
@@ -141,6 +155,8 @@ impl ClientError {
             | Self::Yaml(_)
             | Self::RuntimeDir(_)
             | Self::Output(_)
+            | Self::NoVolumeId
+            | Self::Persist(_)
             | Self::Start(_) => Exit::Failed,
             Self::Inspect { source, .. } if source.kind() == io::ErrorKind::NotFound => {
                 Exit::NotFound
@@ -165,20 +181,7 @@ impl ClientError {
     /// What a person does next, a line each.
     pub(crate) fn next_steps(&self) -> Vec<String> {
         let lines: &[&str] = match self {
-            Self::Unreachable { cause, .. } if cause.kind() == io::ErrorKind::PermissionDenied => {
-                &["run it as root, or as the user that the registry runs as"]
-            }
-            Self::Unreachable { place, .. } if place.starts_with("https://") => &[
-                "see that it runs there and listens:  hotbay up --listen HOST:PORT",
-                "or say where it listens:             --api https://HOST:PORT, or HOTBAY_API",
-            ],
-            Self::Unreachable { place, .. } if check_address(place).is_ok() => {
-                return vec![format!("for a registry on another machine:  --api https://{place}")];
-            }
-            Self::Unreachable { .. } => &[
-                "start one:                hotbay demo, or hotbay up",
-                "or say where it listens:  --api PATH, or HOTBAY_API in the environment",
-            ],
+            Self::Unreachable { place, cause } => return unreachable_steps(place, cause),
             // The call may have arrived; actions may be repeated without harm.
             Self::NoAnswer { .. } | Self::Lost { .. } => {
                 &["whether it took the request is not known; asking again is safe"]
@@ -213,6 +216,10 @@ impl ClientError {
             Self::Answer(_) | Self::AnswerCount { .. } => {
                 &["use the same release of hotbay on both sides"]
             }
+            Self::NoAgent { .. } => &[
+                "run it on the machine that has the volume's drive, where hotbay up or hotbay node runs",
+                "or say where its socket is:  --csi PATH, or --agent-dir DIR",
+            ],
             Self::PlanFile { .. } | Self::PlanText { .. } => NO_PLAN,
             Self::Inspect { source, .. } => inspect_instead(source.kind()),
             Self::NotConfirmed { typed, instead } => {
@@ -228,6 +235,10 @@ impl ClientError {
             | Self::ParameterTwice { .. }
             | Self::Parameters { meant: None, .. } => &["nothing was changed"],
             Self::TurnedDown { .. }
+            | Self::PathNotText { .. }
+            | Self::NoVolumeId
+            | Self::Persist(_)
+            | Self::Config(_)
             | Self::Yaml(_)
             | Self::TooManyNames { .. }
             | Self::Scheme { .. }
@@ -265,6 +276,26 @@ fn why_not_wiped(typed: bool, what: &str) -> String {
 /// What to do next, where nothing has been done.
 fn unchanged(next_step: String) -> Vec<String> {
     vec!["nothing was changed".to_owned(), next_step]
+}
+
+/// What a person does about a registry that cannot be reached.
+fn unreachable_steps(place: &str, cause: &io::Error) -> Vec<String> {
+    let lines: &[&str] = if cause.kind() == io::ErrorKind::PermissionDenied {
+        &["run it as root, or as the user that the registry runs as"]
+    } else if place.starts_with("https://") {
+        &[
+            "see that it runs there and listens:  hotbay up --listen HOST:PORT",
+            "or say where it listens:             --api https://HOST:PORT, or HOTBAY_API",
+        ]
+    } else if check_address(place).is_ok() {
+        return vec![format!("for a registry on another machine:  --api https://{place}")];
+    } else {
+        &[
+            "start one:                hotbay demo, or hotbay up",
+            "or say where it listens:  --api PATH, or HOTBAY_API in the environment",
+        ]
+    };
+    lines.iter().map(ToString::to_string).collect()
 }
 
 fn why_unreachable(error: &io::Error) -> String {

@@ -48,6 +48,12 @@ impl ConfigArgs {
     }
 }
 
+/// Where the agent of this machine keeps its things, if nobody says.
+pub(crate) fn usual_agent_dir() -> Result<PathBuf, ConfigError> {
+    let usual = ConfigArgs { config: None, no_config: false };
+    usual.settings(Given::default())?.folder("node", None)
+}
+
 /// The file that was named, which must be there, or the usual one, which may be.
 fn find(named: Option<&Path>) -> Result<Option<ConfigFile>, ConfigError> {
     match named {

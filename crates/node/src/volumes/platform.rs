@@ -63,12 +63,11 @@ impl NodePlatform for Platform {
         }
         self.prepare(&mapping, kind, &volume_context, read_only).await?;
         self.mount(&mapping, kind, target.clone(), flags, read_only).await?;
-        // It may have grown while it was not mounted.
-        let mounted_at = (!read_only).then_some(target);
-        match mounted_at {
-            Some(target) => self.grow(&mapping, kind, Some(target)).await,
-            None => Ok(()),
+        // It may have grown while it was not mounted. One that cannot follow now is of use all the same.
+        if !read_only && let Err(failure) = self.grow(&mapping, kind, Some(target)).await {
+            tracing::warn!(%volume, "its filesystem does not fill it: {failure}");
         }
+        Ok(())
     }
 
     async fn unstage(&self, volume: VolumeId, staging_path: PathBuf) -> Result<(), Failure> {

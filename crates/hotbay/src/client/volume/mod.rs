@@ -1,10 +1,12 @@
 //! `hotbay volume`: makes, deletes, expands and annotates volumes. Each call answers when what it asks for is done.
 //!
 //! - [`explain`] tells where one would go, [`table`] and [`describe`] how they look.
+//! - [`mount`] mounts one on this machine, through the agent's CSI socket.
 //! - [`words`] is what is said of one elsewhere: where it stands in the way of a drive's removal.
 
 pub(crate) mod describe;
 mod explain;
+mod mount;
 pub(crate) mod table;
 pub(crate) mod words;
 
@@ -48,6 +50,10 @@ pub(crate) async fn run(
             let what = What::Volumes { names: Vec::new() };
             get::run(api, screen, GetArgs { what, output, watch }).await
         }
+        VolumeCommand::Mount(args) => mount::mount(api, screen, args).await,
+        VolumeCommand::Unmount { name, path, agent } => {
+            mount::unmount(api, screen, &name, path, agent).await
+        }
         VolumeCommand::Explain { wish, output } => explain::run(api, screen, &wish, output).await,
         VolumeCommand::Annotate { name, changes } => annotate(api, screen, &name, changes).await,
     }
@@ -64,6 +70,8 @@ pub(crate) fn check(command: &VolumeCommand) -> Result<(), ClientError> {
         VolumeCommand::Delete { .. }
         | VolumeCommand::Expand { .. }
         | VolumeCommand::List { .. }
+        | VolumeCommand::Mount(_)
+        | VolumeCommand::Unmount { .. }
         | VolumeCommand::Annotate { .. } => Ok(()),
     }
 }
