@@ -245,9 +245,10 @@ fn print_what_to_try(folder: &Folder, shown: &Path) {
     println!(
         "
 Try, in another terminal, {api}:
-  hotbay get drives                  what there is, and why it is not in use
-  hotbay host add node-a --wait      put node-a's drives into operation
-  hotbay drive remove node-a:bay-0   take one out; done when proved
+  hotbay get drives                      what there is, and why it is not in use
+  hotbay host add node-a --wait          put node-a's drives into operation
+  hotbay volume create db --size 100MiB  make a volume on one of them
+  hotbay drive remove node-a:bay-0       take one out; done when proved
 
 Ctrl-C stops it; everything is as it was at the next start.
 hotbay demo --delete removes it all."

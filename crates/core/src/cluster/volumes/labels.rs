@@ -14,16 +14,13 @@
 
 use super::super::records::{Allocation, VolumeRecord, VolumeState};
 use super::super::{About, Cluster, Contact, Effects, Notice, Refused, State};
+use super::space::Erased;
 use crate::ids::{DriveId, SessionNumber, VolumeId};
 use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
 use crate::label::extents::{Extent, Use};
 use crate::volume::class::{Class, Erase};
 use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
 use crate::volume::{Epoch, Segment};
-
-/// How much is erased by one order: the label then says how far it has come, and other changes wait no longer than this
-/// takes.
-pub(super) const ERASE_STEP_BYTES: u64 = 64 << 20;
 
 impl Cluster {
     /// An agent tells the label of a drive that it has open.
@@ -66,6 +63,7 @@ impl Cluster {
                 // The same function as on the agent's side, on the same label: it gives the same.
                 let changed = applied(&space.extents, &order.changes, space.limit_bytes);
                 space.extents = changed.map_err(|_| Refused::StaleAnswer)?.extents;
+                space.erased = space.erased.after(&order.changes);
                 space.basis = now;
                 space.trouble = None;
                 self.rank(id);
@@ -165,10 +163,16 @@ impl Cluster {
             }
         }
         changes.truncate(MOST_CHANGES);
-        if changes.is_empty() && !drive.record.removal_wanted {
-            changes.extend(erase_step(&space.extents));
+        if drive.record.removal_wanted {
+            return changes;
         }
-        changes
+        // With nothing else to do, every turn is its own.
+        let whole = Erased::TURN_BYTES;
+        let turn = if changes.is_empty() { whole } else { space.erased.left_bytes() };
+        match erase_step(&space.extents, turn) {
+            Some(erase) => vec![erase],
+            None => changes,
+        }
     }
 
     /// Draws from a label what the table above says. `done` is what was just changed on it.
@@ -347,12 +351,13 @@ fn extent(record: &VolumeRecord, part: usize, at: Segment) -> Extent {
     }
 }
 
-/// The next piece to erase.
-fn erase_step(extents: &[Extent]) -> Option<Change> {
-    let dirty = extents.iter().find(|extent| extent.usage == Use::Dirty)?;
+/// The next piece to erase, if there is one and this much may be.
+fn erase_step(extents: &[Extent], most_bytes: u64) -> Option<Change> {
+    let dirty = extents.iter().find(|extent| extent.usage == Use::Dirty);
+    let dirty = dirty.filter(|_| most_bytes > 0)?;
     Some(Change::Erase {
         volume: dirty.volume,
         part: dirty.part,
-        length_bytes: dirty.length_bytes.min(ERASE_STEP_BYTES),
+        length_bytes: dirty.length_bytes.min(most_bytes),
     })
 }

@@ -38,7 +38,7 @@ pub enum Unfit {
     LabelConflict,
     Shrunk,
     OtherMedia { has: Media, asked: Media },
-    NoRoom { largest: u64 },
+    NoRoom { largest: u64, erasing: u64 },
     LabelFull,
     NotEmpty { volumes: usize },
     Exclusive { volume: String },
@@ -62,8 +62,12 @@ impl fmt::Display for Unfit {
             Self::LabelConflict => f.write_str("extents on its label overlap"),
             Self::Shrunk => f.write_str("smaller than when it was added"),
             Self::OtherMedia { has, asked } => write!(f, "{has}, {asked} asked for"),
-            Self::NoRoom { largest } => {
+            Self::NoRoom { largest, erasing: 0 } => {
                 write!(f, "no room: {} in one piece at most", bytes(*largest))
+            }
+            Self::NoRoom { largest, erasing } => {
+                let (largest, erasing) = (bytes(*largest), bytes(*erasing));
+                write!(f, "no room: {largest} in one piece at most, and {erasing} being erased")
             }
             Self::LabelFull => f.write_str("its label has no line for one more extent"),
             Self::NotEmpty { volumes } => {
@@ -277,10 +281,10 @@ fn elsewhere(drive: &Drive, sought: &Sought<'_>) -> Option<Unfit> {
 }
 
 fn no_room(drive: &Drive, sought: &Sought<'_>) -> Option<Unfit> {
-    drive.space.as_ref()?;
+    let erasing = drive.space.as_ref()?.dirty_bytes();
     let largest = drive.largest_gap();
     if largest < sought.bytes {
-        return Some(Unfit::NoRoom { largest });
+        return Some(Unfit::NoRoom { largest, erasing });
     }
     (!drive.has_line()).then_some(Unfit::LabelFull)
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::cluster::{Cluster, Drive};
 use crate::device::Media;
 use crate::ids::{DriveId, VolumeId};
-use crate::label::change::{Basis, LabelTold};
+use crate::label::change::{Basis, Change, LabelTold};
 use crate::label::extents::{Extent, FIRST_EXTENT_BYTES, MOST_EXTENTS, Use, in_conflict};
 use crate::volume::Segment;
 use crate::volume::orders::LabelOrder;
@@ -18,10 +18,42 @@ pub struct Space {
     pub limit_bytes: u64,
     /// The order that the agent was given and has not answered.
     pub(super) ordered: Option<LabelOrder>,
+    /// What was erased since the label was last changed for anything else.
+    pub(super) erased: Erased,
     /// Why the last order failed, for people.
     pub trouble: Option<String>,
     /// Where the drive stands in the index.
     pub(super) rank: Rank,
+}
+
+/// Erasing takes its turn with everything else: under a load that never ends, a drive would fill up with what nobody
+/// may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(super) struct Erased {
+    bytes: u64,
+    steps: u32,
+}
+
+impl Erased {
+    /// What is erased in one turn: others wait no longer than this takes.
+    pub(super) const TURN_BYTES: u64 = 64 << 20;
+    const TURN_STEPS: u32 = 8;
+
+    /// What is left of the turn.
+    pub(super) fn left_bytes(self) -> u64 {
+        if self.steps >= Self::TURN_STEPS { 0 } else { Self::TURN_BYTES.saturating_sub(self.bytes) }
+    }
+
+    /// Takes note of an order that was carried out.
+    pub(super) fn after(self, changes: &[Change]) -> Self {
+        match changes {
+            [Change::Erase { length_bytes, .. }] => Self {
+                bytes: self.bytes.saturating_add(*length_bytes),
+                steps: self.steps.saturating_add(1),
+            },
+            _ => Self::default(),
+        }
+    }
 }
 
 /// How much of a drive is used, in parts of 2^20.
@@ -154,7 +186,8 @@ impl Cluster {
         self.forget_label(id);
         let drive = self.drives.get_mut(&id).expect("only known drives have labels");
         let rank = (0, 0, id);
-        let space = Space { basis, extents, limit_bytes, ordered: None, trouble: None, rank };
+        let (ordered, erased, trouble) = (None, Erased::default(), None);
+        let space = Space { basis, extents, limit_bytes, ordered, erased, trouble, rank };
         drive.space = Some(Box::new(space));
         self.rank(id);
     }

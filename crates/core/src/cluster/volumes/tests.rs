@@ -1,6 +1,8 @@
 //! A registry with one node and its drives, and an agent that keeps labels: lives of volumes, and every row of the
 //! table in [`super::labels`].
 
+mod erasing;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::AttachmentState;
@@ -172,6 +174,13 @@ impl World {
             drop(self.apply(event));
         }
         panic!("it never ends");
+    }
+
+    /// The agent carries out one label order.
+    fn step(&mut self) {
+        let Some(VolumeOrder::Label(order)) = self.orders.pop() else { panic!("no label order") };
+        let answer = self.carry_out(&order);
+        self.apply(Event::LabelAnswer { session: SESSION, answer }).unwrap();
     }
 
     /// The registry is killed, and started again from its store; the agent registers again.

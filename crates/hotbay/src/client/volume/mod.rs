@@ -114,8 +114,9 @@ async fn create(
     let made = match watched(screen, &format!("making {name}"), call).await? {
         Ok(response) => parsed(&response)?,
         Err(error) => {
-            let mut next =
-                vec!["see why, drive by drive:  hotbay volume explain --size ...".into()];
+            let mut next = vec![
+                "see why, drive by drive:  hotbay volume explain, with the same options".into(),
+            ];
             if error.exit() == Exit::NotFound {
                 next = unknown_node(api, wish).await;
             }
