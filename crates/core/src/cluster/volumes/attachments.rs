@@ -36,9 +36,9 @@ impl Cluster {
         let volume = self.volumes.get(&volume_id).ok_or(VolumeRefused::NoSuchVolume)?;
         let known = self.nodes.get(&node).filter(|node| !node.record.purged);
         let name = known.ok_or(VolumeRefused::NoSuchNode)?.record.name.clone();
-        match volume.record.state {
-            VolumeState::Created => {}
-            state => return Err(VolumeRefused::WrongState { state }),
+        let state = volume.record.state;
+        if state != VolumeState::Created {
+            return Err(VolumeRefused::WrongState { state });
         }
         let on = volume.drive.map(|drive| self.drives[&drive].record.node);
         if let Some(on) = on.filter(|on| *on != node) {

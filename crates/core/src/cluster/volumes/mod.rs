@@ -304,9 +304,9 @@ impl Cluster {
     ) -> Result<(), VolumeRefused> {
         let volume = self.volumes.get(&id).ok_or(VolumeRefused::NoSuchVolume)?;
         let has = volume.record.size_bytes;
-        match volume.record.state {
-            VolumeState::Created => {}
-            state => return Err(VolumeRefused::WrongState { state }),
+        let state = volume.record.state;
+        if state != VolumeState::Created {
+            return Err(VolumeRefused::WrongState { state });
         }
         if let Some(most) = size.limit_bytes.filter(|most| has > *most) {
             return Err(VolumeRefused::TooLarge { has, most });

@@ -39,7 +39,7 @@ pub(crate) fn what_is_lost(volume: &Volume) -> Vec<String> {
 
 /// The volumes that stand in the way, a line each, in columns.
 pub(crate) fn in_the_way(volumes: &[VolumeBrief]) -> Vec<String> {
-    let told: Vec<_> = volumes.iter().take(NAMED).map(|volume| Told::of(volume)).collect();
+    let told: Vec<_> = volumes.iter().take(NAMED).map(Told::of).collect();
     let width = |of: fn(&Told) -> &str| told.iter().map(|it| of(it).chars().count()).max();
     let name = width(|it| &it.name).unwrap_or(0);
     let size = width(|it| &it.size).unwrap_or(0);
