@@ -187,10 +187,7 @@ impl ClientError {
                 &["whether it took the request is not known; asking again is safe"]
             }
             Self::NoToken { .. } => MAKE_A_TOKEN,
-            Self::BadToken { .. } => &[
-                "copy it once more, as a whole, or make another on the registry's machine:",
-                "hotbay token create --client NAME --may read",
-            ],
+            Self::BadToken { .. } => COPY_THE_TOKEN,
             Self::OpenTokenFile { path, .. } => {
                 return vec![format!("close it to others:  chmod 600 {}", path.display())];
             }
@@ -255,6 +252,11 @@ impl ClientError {
 const MAKE_A_TOKEN: &[&str] = &[
     "make one, on its machine:  hotbay token create --client NAME --may read",
     "then, here:                HOTBAY_TOKEN in the environment, or --token-file FILE",
+];
+
+const COPY_THE_TOKEN: &[&str] = &[
+    "copy it once more, as a whole, or make another on the registry's machine:",
+    "hotbay token create --client NAME --may read",
 ];
 
 fn inspect_instead(why: io::ErrorKind) -> &'static [&'static str] {

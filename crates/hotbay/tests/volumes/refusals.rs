@@ -17,7 +17,7 @@ fn mistakes_are_refused_and_change_nothing() {
         (&["create", &long, "--size", "1MiB"], "the name of the volume has 10000 bytes"),
         (&["create", "a\nb", "--size", "1MiB"], "without control characters"),
         (&["create", "db", "--size", "1MiB", "--param", "skuName=x"], "no parameter \"skuName\""),
-        (&["create", "db", "--size", "1MiB", "--param", "meda=HDD"], "did you mean media?"),
+        (&["create", "db", "--size", "1MiB", "--param", "medias=HDD"], "did you mean media?"),
         (&["create", "db", "--size", "1MiB", "--param", "media=tape"], "NVMe, SSD, HDD, File"),
         (&["create", "db", "--size", "1MiB", "--param", "x"], "NAME=VALUE is expected"),
         (&["create", "db", "--size", "1MiB", "--spread", "required"], "--group"),
