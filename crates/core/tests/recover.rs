@@ -226,9 +226,12 @@ const IDLE: VolumeId = VolumeId::from_bits(2);
 
 /// An agent that has the drive in operation, uses one volume and has used another.
 fn agent(read: &Reading) -> Agent {
+    agent_told(read, Goal::Attach, read.label.generation)
+}
+
+fn agent_told(read: &Reading, goal: Goal, generation: Generation) -> Agent {
     let term = Term { number: 5, id: TermId::from_bits(9) };
-    let ordered =
-        Ordered { goal: Goal::Attach, stamp: Stamp { term, generation: read.label.generation } };
+    let ordered = Ordered { goal, stamp: Stamp { term, generation } };
     let memory = DriveMemory {
         seen: ordered,
         in_force: Some(ordered),
@@ -323,4 +326,30 @@ fn a_rebuilt_registry_learns_the_rest_from_its_nodes() {
     cluster.apply(Event::Volume { request, asked_by: "me".into() }, 0).unwrap();
     let idle = &cluster.volume(IDLE).unwrap().attachments[&NODE].record;
     assert_eq!(idle.epoch.get(), 3, "above what the node has seen");
+}
+
+/// The node was told to close the drive after what the records are of: nothing was on it then, and whatever turns up on
+/// its label after all is found again.
+#[test]
+fn volumes_of_a_drive_that_was_closed_since_are_lost_until_they_are_found() {
+    let extents = vec![extent(1, 0, 2, 4, Use::Used)];
+    let read = reading(1, 1, 1, extents.clone());
+    let plan = Plan::new(vec![read.clone()], &Choice::default()).unwrap();
+    let mut cluster = lead(plan.records(5));
+    let agent = agent_told(&read, Goal::Detach, Generation::from_number(4));
+    register(&mut cluster, &agent, 1).unwrap_err();
+    cluster.apply(Event::Adopt { term: TermId::from_bits(78) }, 0).unwrap();
+    let volume = cluster.volume(USED).unwrap();
+    assert_eq!((volume.record.state, volume.drive), (VolumeState::Lost, None));
+    assert_eq!(volume.record.epoch.get(), 4, "no use is granted twice");
+    let drive = cluster.drive(DRIVE).unwrap();
+    assert_eq!((drive.record.state, drive.record.volumes.len()), (State::Closing, 0));
+
+    register(&mut cluster, &agent, 2).unwrap();
+    let session = SessionNumber::from_number(2);
+    let basis = Basis { sequence: 8, checksum: 1 };
+    let told = LabelTold { basis, extents, limit_bytes: 1 << 30 };
+    cluster.apply(Event::LabelTold { session, drive: DRIVE, told }, 0).unwrap();
+    let volume = cluster.volume(USED).unwrap();
+    assert_eq!((volume.record.state, volume.drive), (VolumeState::Created, Some(DRIVE)));
 }

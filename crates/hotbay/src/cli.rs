@@ -18,6 +18,7 @@ pub(crate) use drive::{
 pub(crate) use label::{LabelArgs, label};
 
 use crate::config::ConfigCommand;
+use crate::recover::RecoverArgs;
 use crate::run::RunCommand;
 use crate::store::StoreCommand;
 use crate::token::TokenCommand;
@@ -40,11 +41,11 @@ Act:
   host         The same for all drives of a host: add, remove; purge, label it
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
+  recover      Rebuild a registry that is lost from the labels on its drives
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-  --api PLACE  The registry: a socket, or https://HOST:PORT with $HOTBAY_TOKEN
-               or --token-file FILE. If left out: $HOTBAY_API, else
-               ./hotbay-demo/api.sock, else api.sock in the runtime directory
+  --api PLACE  A socket, or https://HOST:PORT with --token-file or $HOTBAY_TOKEN;
+               else $HOTBAY_API, ./hotbay-demo/api.sock, the usual api.sock
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";
@@ -148,6 +149,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TokenCommand,
     },
+    /// Rebuilds a registry that is lost from the labels on its drives
+    #[command(after_help = crate::recover::EXAMPLES)]
+    Recover(RecoverArgs),
     /// Looks after the registry's records
     #[command(after_help = crate::store::EXAMPLES)]
     Store {
@@ -434,6 +438,7 @@ mod tests {
             "config",
             "man",
             "store",
+            "recover",
             "completions",
         ] {
             check(cli.find_subcommand(name).expect("a command of that name"));
