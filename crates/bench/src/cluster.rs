@@ -54,6 +54,7 @@ pub(crate) fn registration(node: usize) -> Registration {
         devices: (0..DRIVES_PER_NODE).map(device).collect(),
         conditions: Vec::new(),
         labels: Default::default(),
+        uses: vec![],
     }
 }
 

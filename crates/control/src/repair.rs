@@ -73,6 +73,14 @@ fn differences(cluster: &Cluster) -> Vec<wire::NodeDifferences> {
             "{}: was told to {theirs} in generation {generation}; this registry wants the opposite",
             name(cluster, *drive)
         ),
+        Difference::Epoch { volume, theirs, ours } => format!(
+            "volume {}: has seen use {theirs} of it; this registry is at {ours}",
+            cluster.volume_name(*volume)
+        ),
+        Difference::UseEnded { volume, epoch } => format!(
+            "volume {}: was told to end use {epoch} of it; this registry still grants it",
+            cluster.volume_name(*volume)
+        ),
     };
     let nodes = cluster.rewound_nodes();
     nodes

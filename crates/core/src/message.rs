@@ -4,9 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
-use crate::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName, SessionNumber};
+use crate::ids::{
+    ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName, SessionNumber, VolumeId,
+};
 use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Goal, OrderId, Ordered, Stamp, Term};
+use crate::volume::orders::Grant;
 use crate::wipe::Wipe;
 
 /// Registry to agent: attach or detach one drive.
@@ -171,6 +174,16 @@ pub struct Registration {
     pub conditions: Vec<NodeCondition>,
     /// The labels that its configuration gives it: for a node that is new.
     pub labels: NodeLabels,
+    /// The newest use of each volume that the agent has seen.
+    pub uses: Vec<UseReport>,
+}
+
+/// What an agent knows about the use of one volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UseReport {
+    pub volume: VolumeId,
+    pub grant: Grant,
 }
 
 /// Something about a node, beside its drives, that its agent wants people to know.

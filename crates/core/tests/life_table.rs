@@ -292,6 +292,7 @@ fn cluster(case: Case) -> Cluster {
             purged: false,
             revoked: BTreeMap::new(),
             labels: Default::default(),
+            recovered: false,
         }],
         drives: vec![record],
         ..Records::default()
@@ -342,6 +343,7 @@ fn registers(machine: MachineId, seen: Ordered, open: bool, denied: bool) -> Eve
         devices: vec![observed(denied)],
         conditions: vec![],
         labels: Default::default(),
+        uses: vec![],
     };
     let fresh = FreshIds { node: NODE, drives: vec![DriveId::from_bits(9)] };
     Event::Register { session: SESSION, certificate: None, registration, fresh }

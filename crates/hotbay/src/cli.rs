@@ -20,6 +20,7 @@ pub(crate) use label::{LabelArgs, label};
 pub(crate) use volume::{AgentArgs, Annotation, MountArgs, VolumeCommand, WishArgs};
 
 use crate::config::ConfigCommand;
+use crate::recover::RecoverArgs;
 use crate::run::RunCommand;
 use crate::store::StoreCommand;
 use crate::token::TokenCommand;
@@ -43,6 +44,7 @@ Act:
   volume       Pieces of drives: create, delete, expand, list, explain, annotate
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
+  recover      Rebuild a registry that is lost from the labels on its drives
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
   --api PLACE  Socket, or https://HOST:PORT with $HOTBAY_TOKEN or --token-file
@@ -155,6 +157,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TokenCommand,
     },
+    /// Rebuilds a registry that is lost from the labels on its drives
+    #[command(after_help = crate::recover::EXAMPLES)]
+    Recover(RecoverArgs),
     /// Looks after the registry's records
     #[command(after_help = crate::store::EXAMPLES)]
     Store {
@@ -462,6 +467,7 @@ mod tests {
             "config",
             "man",
             "store",
+            "recover",
             "completions",
         ] {
             check(cli.find_subcommand(name).expect("a command of that name"));

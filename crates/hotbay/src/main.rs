@@ -1,12 +1,14 @@
 //! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
 //!
 //! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`] and [`token`],
-//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`].
+//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`]; [`recover`]
+//! looks at drives without one.
 
 mod cli;
 mod client;
 mod config;
 mod man;
+mod recover;
 mod run;
 mod store;
 mod token;
@@ -41,6 +43,13 @@ fn main() -> ExitCode {
             }
         },
         Command::Store { command } => match store::run(command) {
+            Ok(exit) => exit.into(),
+            Err(error) => {
+                complain(&error, &error.next_steps());
+                error.exit().into()
+            }
+        },
+        Command::Recover(args) => match recover::run(args) {
             Ok(exit) => exit.into(),
             Err(error) => {
                 complain(&error, &error.next_steps());

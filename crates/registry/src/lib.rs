@@ -16,5 +16,6 @@ pub use actor::{
 pub use store::check::{CheckError, Problem, Report, check, check_with};
 pub use store::embedded::RedbStore;
 pub use store::error::StoreError;
+pub use store::fill::{FillError, fill};
 pub use store::memory::{Fault, MemoryStore};
 pub use store::{Key, Kind, Store, Write};

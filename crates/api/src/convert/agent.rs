@@ -188,6 +188,7 @@ fn register(registration: &Registration) -> wire::Register {
         observed_json: registration.devices.iter().map(json).collect(),
         condition_json: registration.conditions.iter().map(json).collect(),
         labels: registration.labels.to_texts(),
+        use_json: registration.uses.iter().map(json).collect(),
     }
 }
 
@@ -206,6 +207,7 @@ fn registration(register: wire::Register) -> Result<Registration, Malformed> {
         conditions: from_json_list("condition_json", &register.condition_json)?,
         labels: NodeLabels::of_pairs(register.labels)
             .map_err(|error| Malformed::field("labels", error))?,
+        uses: from_json_list("use_json", &register.use_json)?,
     })
 }
 

@@ -123,6 +123,7 @@ pub(crate) fn registration(name: &str, machine: u128, serials: &[&str]) -> Regis
         devices: serials.iter().enumerate().map(|(bay, serial)| device(bay, serial)).collect(),
         conditions: vec![],
         labels: Default::default(),
+        uses: vec![],
     }
 }
 

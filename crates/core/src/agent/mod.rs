@@ -361,6 +361,7 @@ impl Agent {
             devices: self.devices.clone(),
             conditions: Vec::new(),
             labels: NodeLabels::default(),
+            uses: self.uses_seen(),
         }
     }
 

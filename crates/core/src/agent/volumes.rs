@@ -6,6 +6,7 @@
 use super::{Actual, Agent, Effect, UseMemory, Written};
 use crate::ids::{DriveId, VolumeId};
 use crate::label::change::{Basis, Change};
+use crate::message::UseReport;
 use crate::order::Goal;
 use crate::volume::Epoch;
 use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, UseAnswer, UseOrder, UseResult};
@@ -144,6 +145,12 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// What a registry that was restored or rebuilt must not fall behind.
+    pub(super) fn uses_seen(&self) -> Vec<UseReport> {
+        let volumes = self.record.volumes.iter();
+        volumes.map(|(volume, seen)| UseReport { volume: *volume, grant: seen.grant }).collect()
     }
 
     fn is_meant(&self, incarnation: crate::ids::Incarnation, term: crate::order::Term) -> bool {

@@ -4,17 +4,21 @@
 //! begins: the nodes' foreign terms are added to the registry's past, and from then on its orders are the newest.
 
 use super::records::Write;
-use super::registration::Difference;
+use super::rewound::Difference;
 use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
-use crate::ids::{DriveId, NodeName, TermId};
+use crate::ids::{AttachmentId, DriveId, NodeId, NodeName, TermId};
+use crate::message::UseReport;
 use crate::order::{Generation, Goal, Term};
 
 /// What a node said that knows more than this registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Heard {
     pub differences: Vec<Difference>,
+    /// Which node it is, where that is known.
+    pub(super) node: Option<NodeId>,
     pub(super) newest_term: Option<Term>,
     pub(super) drives: Vec<(DriveId, Generation, Goal)>,
+    pub(super) uses: Vec<UseReport>,
 }
 
 impl Cluster {
@@ -41,9 +45,19 @@ impl Cluster {
         self.registry.terms.push(next);
         effects.writes.push(Write::Registry(self.registry.clone()));
         for (name, heard) in &heard {
+            let node = self.node_by_name.get(name).copied();
+            let node = node.or_else(|| heard.node.filter(|id| self.is_recovered(*id)));
             for (drive, generation, goal) in &heard.drives {
-                self.adopt_drive(name, (*drive, *generation, *goal), now_ms, &mut effects);
+                self.adopt_drive(node, (*drive, *generation, *goal), now_ms, &mut effects);
             }
+        }
+        // When it is decided which node has which drive.
+        for (node, seen) in heard.values().flat_map(|heard| {
+            heard.node.into_iter().flat_map(|node| heard.uses.iter().map(move |seen| (node, seen)))
+        }) {
+            // A volume has one attachment, so that this is as good as freshly drawn.
+            let id = AttachmentId::from_bits(seen.volume.to_bits() ^ term.to_bits());
+            self.adopt_use(id, node, seen, now_ms, &mut effects);
         }
         for name in heard.keys() {
             let text = format!("What {name} knows was adopted; the registry goes on above it.");
@@ -56,7 +70,7 @@ impl Cluster {
 
     fn adopt_drive(
         &mut self,
-        by: &NodeName,
+        by: Option<NodeId>,
         (id, theirs, goal): (DriveId, Generation, Goal),
         now_ms: u64,
         effects: &mut Effects,
@@ -72,24 +86,33 @@ impl Cluster {
             return;
         }
         // Whoever was told last to attach it has it: it was taken over since.
-        if let Some(node) = self.node_by_name.get(by).copied().filter(|_| goal == Goal::Attach) {
+        if let Some(node) = by.filter(|_| goal == Goal::Attach) {
             self.give_to(node, id, effects);
         }
         // A host that was given up gets no order but to close, whatever its machine remembers.
         let goal = if self.is_purged(self.drives[&id].record.node) { Goal::Detach } else { goal };
+        if goal == Goal::Detach {
+            // It was closed on an order, so nothing that is known here was on it then. Whatever turns up on its label
+            // after all is found again.
+            self.lose_volumes(id, now_ms, effects);
+        }
         self.change_drive(id, effects, |record| {
             record.generation = theirs.next();
             record.removal_wanted = false;
             record.since_ms = now_ms;
             record.state = match goal {
                 Goal::Attach => State::Attaching,
-                // It was closed on an order, so nothing was left on it then.
                 Goal::Detach => {
                     record.volumes.clear();
                     State::Closing
                 }
             };
         });
+    }
+
+    /// Known by the labels of its drives alone, and not yet by a name of its own.
+    fn is_recovered(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.record.recovered)
     }
 
     fn end_all_sessions(&mut self) {

@@ -22,6 +22,7 @@ mod presence;
 mod purge;
 mod records;
 mod registration;
+mod rewound;
 mod take_over;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -42,7 +43,9 @@ pub use records::{
     Allocation, AttachmentRecord, AttachmentState, DriveRecord, NodeRecord, Records,
     RegistryRecord, VolumeRecord, VolumeState, Write,
 };
-pub use registration::{Difference, RegistrationRefused};
+pub use registration::RegistrationRefused;
+pub(crate) use registration::short_name;
+pub use rewound::Difference;
 pub use take_over::{Holder, NotTakenOver};
 pub use volumes::{
     Attachment, Judged, Place, Room, Sought, Space, Unfit, Volume, VolumeRefused, VolumeRequest,
@@ -66,6 +69,7 @@ use wipe::permitted;
 
 /// What happens to a registry.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "events are moved, one at a time, and never kept")]
 pub enum Event {
     /// An agent registers over a session. `fresh` holds ids for what may be new: one for the node, one per device.
     Register {

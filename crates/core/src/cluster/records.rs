@@ -10,7 +10,7 @@ use crate::device::Observed;
 use crate::ids::{
     AttachmentId, CertificateNumber, ClusterId, DriveId, MachineId, NodeId, NodeName, VolumeId,
 };
-use crate::label::extents::{Claim, VolumeName};
+use crate::label::extents::{Claim, Extent, VolumeName};
 use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Term};
 use crate::volume::class::Class;
@@ -46,6 +46,9 @@ pub struct NodeRecord {
     /// What people have said about it.
     #[serde(default)]
     pub labels: NodeLabels,
+    /// Made from the labels of its drives: its name and machine are not known until its agent registers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recovered: bool,
 }
 
 /// One drive.
@@ -119,6 +122,25 @@ pub struct VolumeRecord {
     pub since_ms: u64,
     /// Who asked for what is wanted now.
     pub asked_by: String,
+}
+
+impl VolumeRecord {
+    /// Of a volume that is on a label: all that the label says of it, and for the rest what nobody has asked for.
+    pub(crate) fn of_label(extent: &Extent, parts: &[Segment], now_ms: u64) -> Self {
+        Self {
+            id: extent.volume,
+            name: extent.name.clone(),
+            size_bytes: parts.iter().fold(0, |sum, part| sum.saturating_add(part.length_bytes)),
+            state: VolumeState::Created,
+            epoch: Epoch::default(),
+            class: Class { max_shares: 1, ..Class::default() },
+            parameters: BTreeMap::new(),
+            claim: extent.claim.clone(),
+            annotations: BTreeMap::new(),
+            since_ms: now_ms,
+            asked_by: String::new(),
+        }
+    }
 }
 
 /// Where a volume is in its life.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::adopt::Heard;
 use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
+use super::rewound::Difference;
 use super::{
     About, Cluster, Contact, Effects, FreshIds, Newcomer, Notice, Refused, Reply, Session, State,
 };
@@ -15,7 +15,7 @@ use crate::device::Observed;
 use crate::evidence::Comparison;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, NodeId, NodeName, SessionNumber};
 use crate::message::{DriveReport, Order, Registered, Registration};
-use crate::order::{Generation, Goal, Ordered, Stamp, Term};
+use crate::order::{Generation, Goal, Ordered, Stamp};
 use crate::rules::Rule;
 
 /// Why an agent gets no session.
@@ -32,17 +32,6 @@ pub enum RegistrationRefused {
     DuplicateNode { node: NodeName },
     #[error("ForeignCluster: node {node} belongs to cluster {theirs}")]
     ForeignCluster { node: NodeName, theirs: ClusterId },
-}
-
-/// One thing that an agent knows and a registry gone back in time does not.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Difference {
-    /// The agent has accepted a term that this registry never reigned under.
-    UnknownTerm { accepted: Term, ours: Term },
-    /// The agent has seen a higher generation.
-    Generation { drive: DriveId, theirs: Generation, ours: Generation },
-    /// The agent has seen the same generation with another goal.
-    Goal { drive: DriveId, generation: Generation, theirs: Goal },
 }
 
 /// What a reported device is to the registry.
@@ -68,7 +57,7 @@ impl Cluster {
             node.rewound.clone_from(&differences);
         }
         if !differences.is_empty() {
-            self.remember(&registration, differences.clone());
+            self.remember(known.or(registration.node), &registration, differences.clone());
             let node = registration.name;
             return Err(RegistrationRefused::RegistryRewound { node, differences }.into());
         }
@@ -92,13 +81,14 @@ impl Cluster {
             // What the machine says of itself counts once; then it is for people to say.
             None => (false, BTreeMap::new(), labels),
         };
-        let node_record = NodeRecord { id, name, machine, purged, revoked, labels };
+        let recovered = false;
+        let node_record = NodeRecord { id, name, machine, purged, revoked, labels, recovered };
         if known.is_none() {
             self.insert_node(node_record.clone());
             effects.writes.push(Write::Node(node_record));
         } else if self.nodes[&id].record != node_record {
             effects.writes.push(Write::Node(node_record.clone()));
-            self.nodes.get_mut(&id).expect("known").record = node_record;
+            self.renew_node(node_record);
         }
         let node = self.nodes.get_mut(&id).expect("inserted above");
         node.session = Some(Session { number: session, incarnation, certificate });
@@ -154,15 +144,20 @@ impl Cluster {
         }
         let duplicate = || RegistrationRefused::DuplicateNode { node: name.clone() };
         let Some(node) = self.node_by_name.get(name).map(|id| &self.nodes[id]) else {
-            // A node that was told an id under another name must not take a second one.
-            let renamed = registration.node.is_some_and(|id| self.nodes.contains_key(&id));
-            return if renamed { Err(duplicate().into()) } else { Ok(None) };
+            return match registration.node.and_then(|id| self.nodes.get(&id)) {
+                None => Ok(None),
+                // All that was known of it is its id, from the labels of its drives.
+                Some(node) if node.record.recovered => Ok(Some(node.record.id)),
+                // A node that was told an id under another name must not take a second one.
+                Some(_) => Err(duplicate().into()),
+            };
         };
         if self.rules.hold(Rule::NewestSession) && session < node.newest {
             return Err(Refused::OldSession);
         }
         let other_id = registration.node.is_some_and(|id| id != node.record.id);
         let other_machine = node.record.machine != registration.machine
+            && !node.record.recovered
             && (node.session.is_some() || !self.shows_its_drives(node.record.id, registration));
         if other_id || other_machine {
             return Err(duplicate().into());
@@ -186,60 +181,8 @@ impl Cluster {
         })
     }
 
-    /// What the agent knows and this registry does not.
-    fn differences(&self, registration: &Registration) -> Vec<Difference> {
-        let mut differences = Vec::new();
-        let foreign = |term: &Term| !self.registry.terms.contains(term);
-        if let Some(accepted) = registration.newest_term.filter(foreign)
-            && self.rules.hold(Rule::RewoundTerm)
-        {
-            differences.push(Difference::UnknownTerm { accepted, ours: self.term() });
-        }
-        for report in &registration.drives {
-            let Some((theirs, goal)) = report.newest() else { continue };
-            let Some(drive) = self.drives.get(&report.drive) else {
-                // It is made again, if it is on the machine and known by no other id. Else it would stay open under
-                // an id that nobody knows, until a person has adopted what the node says.
-                let lost = report.open
-                    && !self.given_up.contains(&report.drive)
-                    && self.lost_device(report, &registration.devices).is_none();
-                if lost && self.rules.hold(Rule::RewoundGeneration) {
-                    let (drive, ours) = (report.drive, Generation::ZERO);
-                    differences.push(Difference::Generation { drive, theirs, ours });
-                }
-                continue;
-            };
-            let ours = drive.record.generation;
-            if theirs > ours && self.rules.hold(Rule::RewoundGeneration) {
-                differences.push(Difference::Generation { drive: report.drive, theirs, ours });
-            }
-            if theirs == ours
-                && goal != drive.record.state.goal()
-                && self.rules.hold(Rule::RewoundGoal)
-            {
-                let generation = ours;
-                let drive = report.drive;
-                differences.push(Difference::Goal { drive, generation, theirs: goal });
-            }
-        }
-        differences
-    }
-
-    /// Keeps what a node said that knows more, for the person who decides.
-    fn remember(&mut self, registration: &Registration, differences: Vec<Difference>) {
-        let newest = |report: &DriveReport| {
-            report.newest().map(|(generation, goal)| (report.drive, generation, goal))
-        };
-        let heard = Heard {
-            differences,
-            newest_term: registration.newest_term,
-            drives: registration.drives.iter().filter_map(newest).collect(),
-        };
-        self.heard.insert(registration.name.clone(), heard);
-    }
-
     /// The device of a drive that this registry has no record of, by its label or by the agent's record.
-    fn lost_device<'a>(
+    pub(super) fn lost_device<'a>(
         &self,
         report: &DriveReport,
         devices: &'a [Observed],
@@ -467,11 +410,26 @@ impl Cluster {
 
     /// A short name that no other drive has.
     fn free_name(&self, id: DriveId) -> String {
-        let digits = id.to_string();
-        let names = (8..=digits.len()).step_by(4).map(|length| format!("d-{}", &digits[..length]));
-        let mut free = names.filter(|name| !self.drive_by_name.contains_key(name));
-        free.next().unwrap_or(digits.clone())
+        short_name("d-", &id.to_string(), |name| self.drive_by_name.contains_key(name))
     }
+
+    /// A node that is known registers with something new about it.
+    fn renew_node(&mut self, record: NodeRecord) {
+        let node = self.nodes.get_mut(&record.id).expect("only known nodes are renewed");
+        if node.record.recovered {
+            self.node_by_name.remove(&node.record.name);
+            self.node_by_name.insert(record.name.clone(), record.id);
+        }
+        node.record = record;
+    }
+}
+
+/// The first digits of an id behind a prefix, as many as tell it from names that are taken.
+pub(crate) fn short_name(prefix: &str, digits: &str, taken: impl Fn(&str) -> bool) -> String {
+    let names =
+        (8..=digits.len()).step_by(4).map(|length| format!("{prefix}{}", &digits[..length]));
+    let mut free = names.filter(|name| !taken(name));
+    free.next().unwrap_or_else(|| digits.to_owned())
 }
 
 fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> DriveRecord {

@@ -44,6 +44,7 @@ pub(crate) use error::ClientError;
 pub(crate) use exit::Exit;
 pub(crate) use nearest::{did_you_mean, nearest};
 pub(crate) use screen::{Screen, plain};
+pub(crate) use typed::typed;
 
 use std::time::Instant;
 

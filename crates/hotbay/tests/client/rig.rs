@@ -211,6 +211,7 @@ fn registration(machine: MachineId) -> Registration {
         drives: Vec::new(),
         conditions: Vec::new(),
         labels: Default::default(),
+        uses: vec![],
         devices: vec![
             device("/dev/nvme0n1", Some("0"), "S3X1A9", Vec::new()),
             device("/dev/nvme1n1", Some("1"), "S3X1B2", Vec::new()),

@@ -14,6 +14,7 @@ pub mod check;
 pub mod embedded;
 pub mod error;
 pub mod file;
+pub mod fill;
 pub mod lock;
 pub mod medium;
 pub mod memory;

@@ -202,6 +202,7 @@ pub(crate) fn registration(
         devices: (0..drives).map(device).collect(),
         conditions: vec![],
         labels: Default::default(),
+        uses: vec![],
     };
     (registration, fresh)
 }

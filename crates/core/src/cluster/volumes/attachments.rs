@@ -4,6 +4,7 @@ use super::super::records::{AttachmentRecord, AttachmentState, VolumeState};
 use super::super::{About, Cluster, Effects, Notice, Refused, Write};
 use super::VolumeRefused;
 use crate::ids::{AttachmentId, DriveId, NodeId, SessionNumber, VolumeId};
+use crate::message::UseReport;
 use crate::volume::IGNORE_IF_INACCESSIBLE;
 use crate::volume::orders::{Grant, UseAnswer, UseOrder, UseResult, VolumeOrder};
 
@@ -150,6 +151,46 @@ impl Cluster {
             UseResult::Waiting { why } | UseResult::Refused { why } => there.waits = Some(why),
         }
         Ok(effects)
+    }
+
+    /// Takes over what a node knows of the use of a volume: no later one gets a number that it has seen, and one that it
+    /// was granted and this registry has forgotten is on record again, under `id` if it has to be made.
+    pub(in crate::cluster) fn adopt_use(
+        &mut self,
+        id: AttachmentId,
+        node: NodeId,
+        seen: &UseReport,
+        now_ms: u64,
+        effects: &mut Effects,
+    ) {
+        let UseReport { volume: volume_id, grant } = *seen;
+        let Some(volume) = self.volumes.get(&volume_id) else { return };
+        let ours = volume.record.epoch;
+        let reached = volume.drive.is_some_and(|drive| self.drives[&drive].record.node == node);
+        let there = volume.attachments.get(&node).map(|there| there.record.clone());
+        if grant.epoch > ours {
+            self.change_volume(volume_id, effects, |record| record.epoch = grant.epoch);
+        }
+        let outdated = there.as_ref().is_some_and(|there| there.epoch > grant.epoch);
+        if grant.epoch < ours || outdated || !reached {
+            return;
+        }
+        let state = match (&there, grant.granted) {
+            (None, false) => return,
+            (Some(_), false) => AttachmentState::Detaching,
+            (Some(there), true) if there.epoch == grant.epoch => there.state,
+            (Some(_) | None, true) => AttachmentState::Attached,
+        };
+        let record = AttachmentRecord {
+            id: there.map_or(id, |there| there.id),
+            volume: volume_id,
+            node,
+            epoch: grant.epoch,
+            state,
+            read_only: grant.read_only,
+            since_ms: now_ms,
+        };
+        self.put_attachment(record, effects);
     }
 
     /// What agents still owe about the use of the volumes on a drive.

@@ -18,9 +18,9 @@ use super::space::Erased;
 use crate::ids::{DriveId, SessionNumber, VolumeId};
 use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
 use crate::label::extents::{Extent, Use};
-use crate::volume::class::{Class, Erase};
+use crate::volume::Segment;
+use crate::volume::class::Erase;
 use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
-use crate::volume::{Epoch, Segment};
 
 impl Cluster {
     /// An agent tells the label of a drive that it has open.
@@ -312,19 +312,7 @@ impl Cluster {
             return false;
         };
         let parts = self.parts_on_label(drive, id);
-        let record = VolumeRecord {
-            id,
-            name: extent.name,
-            size_bytes: parts.iter().map(|part| part.length_bytes).sum(),
-            state: VolumeState::Created,
-            epoch: Epoch::default(),
-            class: Class { max_shares: 1, ..Class::default() },
-            parameters: std::collections::BTreeMap::new(),
-            claim: extent.claim,
-            annotations: std::collections::BTreeMap::new(),
-            since_ms: now_ms,
-            asked_by: String::new(),
-        };
+        let record = VolumeRecord::of_label(&extent, &parts, now_ms);
         effects.writes.push(super::super::Write::Volume(Box::new(record.clone())));
         self.insert_volume(record);
         self.allocate(id, drive, Allocation { parts, exclusive: false }, effects);

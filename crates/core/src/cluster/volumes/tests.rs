@@ -73,6 +73,7 @@ impl World {
             devices,
             conditions: Vec::new(),
             labels: NodeLabels::default(),
+            uses: vec![],
         };
         let event = Event::Register { session: SESSION, certificate: None, registration, fresh };
         self.apply(event).unwrap();

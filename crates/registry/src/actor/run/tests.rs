@@ -108,6 +108,7 @@ fn registration() -> (Registration, FreshIds) {
         devices: (0..DRIVES).map(device).collect(),
         conditions: vec![],
         labels: Default::default(),
+        uses: vec![],
     };
     (registration, FreshIds { node: NodeId::from_bits(5), drives })
 }
