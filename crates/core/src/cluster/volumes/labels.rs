@@ -19,7 +19,7 @@ use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
 use crate::label::extents::{Extent, Use};
 use crate::volume::class::{Class, Erase};
 use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
-use crate::volume::{Epoch, Segment};
+use crate::volume::{Epoch, Operational, Segment};
 
 /// How much is erased by one order: the label then says how far it has come, and other changes wait no longer than this
 /// takes.
@@ -234,6 +234,7 @@ impl Cluster {
             VolumeState::Created if on_label > known.record.size_bytes => {
                 self.change_volume(volume, effects, |record| record.size_bytes = on_label);
             }
+            VolumeState::Created if whole => self.found_unused(volume, effects),
             VolumeState::Lost if whole => {
                 let text = format!("Volume {name} is found again, on {}.", self.describe(id));
                 effects.notices.push(Notice::plain(About::Volume(volume), text));
@@ -318,6 +319,7 @@ impl Cluster {
             parameters: std::collections::BTreeMap::new(),
             claim: extent.claim,
             annotations: std::collections::BTreeMap::new(),
+            operational: Operational::default(),
             since_ms: now_ms,
             asked_by: String::new(),
         };
