@@ -11,6 +11,7 @@ use hotbay_core::device::{Denied, Observed};
 use hotbay_core::ids::{DriveId, NodeId};
 use hotbay_core::label::extents::Extent;
 use hotbay_core::message::RecordHealth;
+use hotbay_core::volume::Operational;
 use hotbay_core::words::bytes;
 
 fn node_name(cluster: &Cluster, node: NodeId) -> String {
@@ -122,6 +123,7 @@ pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
         epoch: attachment.record.epoch.get(),
         read_only: attachment.record.read_only,
         waiting_for: attachment.waits.clone(),
+        inaccessible: cluster.inaccessible(known, attachment.record.node),
     });
     Volume {
         api_version: API_VERSION.to_owned(),
@@ -139,6 +141,7 @@ pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
             drive: drive.map(|drive| drive.name.clone()),
             node: drive.map(|drive| node_name(cluster, drive.node)),
             epoch: record.epoch.get(),
+            operational_status: record.operational.to_string(),
             attachments: attachments.collect(),
             conditions: crate::volumes::conditions(cluster, known),
             asked_by: record.asked_by.clone(),
@@ -165,6 +168,7 @@ pub(crate) fn orphan(cluster: &Cluster, drive: DriveId, extent: &Extent) -> Volu
             drive: on.map(|drive| drive.name.clone()),
             node: on.map(|drive| node_name(cluster, drive.node)),
             epoch: 0,
+            operational_status: Operational::default().to_string(),
             attachments: Vec::new(),
             conditions: vec![Condition {
                 kind: "Orphan".to_owned(),

@@ -186,6 +186,9 @@ impl Session {
             }
             FromAgent::LabelAnswer(answer) => self.registry.label_answer(self.number, answer).await,
             FromAgent::UseAnswer(answer) => self.registry.use_answer(self.number, answer).await,
+            FromAgent::VolumeReport(report) => {
+                self.registry.volume_report(self.number, report).await
+            }
         }
     }
 

@@ -7,7 +7,8 @@ use hotbay_core::label::extents::{Claim, Extent, Use};
 use hotbay_core::order::Term;
 use hotbay_core::volume::Epoch;
 use hotbay_core::volume::orders::{
-    Grant, LabelAnswer, LabelOrder, LabelResult, UseAnswer, UseOrder, UseResult,
+    Grant, LabelAnswer, LabelOrder, LabelResult, StagedAs, UseAnswer, UseOrder, UseResult,
+    VolumeReport,
 };
 
 const DRIVE: DriveId = DriveId::from_bits(5);
@@ -38,12 +39,21 @@ pub(crate) fn from_agents() -> Vec<FromAgent> {
         granted: true,
         result,
     };
+    let staged = |access, inaccessible| VolumeReport {
+        volume: VOLUME,
+        epoch: Epoch::from_number(1),
+        access,
+        inaccessible,
+    };
+    let fake = StagedAs::Fake { device: Some("/dev/loop7".into()), reason: "gone".into() };
     vec![
         FromAgent::LabelTold { drive: DRIVE, told: told() },
         FromAgent::LabelAnswer(answer(LabelResult::Done { now: BASIS })),
         FromAgent::LabelAnswer(answer(LabelResult::Refused { why: "x".into(), told: told() })),
         FromAgent::UseAnswer(used(UseResult::Done)),
         FromAgent::UseAnswer(used(UseResult::Waiting { why: "mounted".into() })),
+        FromAgent::VolumeReport(staged(StagedAs::Real, None)),
+        FromAgent::VolumeReport(staged(fake, Some("its drive is gone".into()))),
     ]
 }
 

@@ -6,6 +6,7 @@
 //! and the agent carries it out with this.
 
 mod block_ioctl;
+mod direct_read;
 mod erase;
 pub mod filesystem;
 mod identity;

@@ -8,7 +8,7 @@ use hotbay_core::agent::{AttachWork, Event, Identity};
 use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, VolumeId};
-use hotbay_core::label::change::LabelTold;
+use hotbay_core::label::change::{Basis, LabelTold};
 use hotbay_core::label::extents::{Extent, Use, in_conflict};
 use hotbay_core::label::update::Want;
 use hotbay_core::message::Obstacle;
@@ -128,6 +128,14 @@ impl Drives {
         let parts = extents.iter().map(part).collect();
         let descriptor = self.open.get(drive)?.descriptor.try_clone().ok()?;
         Some(Placed { descriptor, parts })
+    }
+
+    /// On which label an open drive has a volume; changes whenever anything about that does.
+    pub(crate) fn standing(&self, volume: VolumeId) -> Option<(DriveId, Basis)> {
+        let is_its = |extent: &Extent| extent.volume == volume && extent.usage == Use::Used;
+        let holds = |told: &LabelTold| told.extents.iter().any(is_its);
+        let open = self.labels.iter().filter(|(drive, _)| self.open.contains_key(drive));
+        open.into_iter().find(|(_, told)| holds(told)).map(|(drive, told)| (*drive, told.basis))
     }
 
     /// Changes the label of an open drive.

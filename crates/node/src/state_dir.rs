@@ -4,6 +4,8 @@
 //! DIR/identity    cluster and node id
 //! DIR/record      goals and orders, per drive
 //! DIR/folder-id   drawn once; part of the machine's id
+//! DIR/stagings/   how each staged volume is shown to pods, see [`crate::volumes`]
+//! DIR/dummies/    the files behind the dummies of block volumes
 //! DIR/tls/        membership of a registry on another machine, see [`crate::membership`]
 //! ```
 //!
@@ -152,6 +154,23 @@ impl StateDir {
         let path = self.path.join(name);
         let replaced = self.replace(&path, &encode(value));
         replaced.map_err(|source| StateDirError::Write { path, source })
+    }
+
+    /// Removes the file called `name`, if it is there; lasts when it returns.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), StateDirError> {
+        let path = self.path.join(name);
+        let removed = match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => File::open(&self.path).and_then(|folder| folder.sync_all()),
+        };
+        removed.map_err(|source| StateDirError::Write { path, source })
+    }
+
+    /// The names of its files.
+    pub(crate) fn names(&self) -> Result<Vec<String>, StateDirError> {
+        let failed = |source| StateDirError::Folder { path: self.path.clone(), source };
+        let entries = fs::read_dir(&self.path).map_err(failed)?.flatten();
+        Ok(entries.filter_map(|entry| entry.file_name().into_string().ok()).collect())
     }
 
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -477,6 +477,7 @@ fn asks(event: &Happens) -> bool {
         | Happens::LabelTold { .. }
         | Happens::LabelAnswer { .. }
         | Happens::UseAnswer { .. }
+        | Happens::VolumeReport { .. }
         | Happens::SessionClosed(_) => false,
     }
 }

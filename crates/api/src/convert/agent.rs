@@ -9,7 +9,7 @@ use hotbay_core::message::{
 };
 use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
-use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, UseAnswer, UseOrder};
+use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, UseAnswer, UseOrder, VolumeReport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -27,6 +27,7 @@ pub enum FromAgent {
     LabelTold { drive: DriveId, told: LabelTold },
     LabelAnswer(LabelAnswer),
     UseAnswer(UseAnswer),
+    VolumeReport(VolumeReport),
 }
 
 /// What a registry says.
@@ -72,6 +73,9 @@ pub fn to_registry(message: &FromAgent) -> wire::AgentMessage {
         FromAgent::UseAnswer(answer) => {
             Kind::UseVolumeResponse(wire::UseVolumeResponse { answer_json: json(answer) })
         }
+        FromAgent::VolumeReport(report) => {
+            Kind::VolumeReport(wire::VolumeReport { report_json: json(report) })
+        }
     };
     wire::AgentMessage { protocol: PROTOCOL, kind: Some(kind) }
 }
@@ -103,6 +107,9 @@ pub fn from_agent(message: wire::AgentMessage) -> Result<FromAgent, Malformed> {
         }
         Kind::UseVolumeResponse(wire::UseVolumeResponse { answer_json }) => {
             FromAgent::UseAnswer(from_json("answer_json", &answer_json)?)
+        }
+        Kind::VolumeReport(wire::VolumeReport { report_json }) => {
+            FromAgent::VolumeReport(from_json("report_json", &report_json)?)
         }
     })
 }

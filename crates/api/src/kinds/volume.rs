@@ -43,6 +43,9 @@ pub struct VolumeStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     pub epoch: u64,
+    /// `OPERATIVE`, or `MISSING` while it cannot be reached and pods have a dummy in its place.
+    #[serde(default)]
+    pub operational_status: String,
     #[serde(default)]
     pub attachments: Vec<VolumeAttachment>,
     #[serde(default)]
@@ -62,4 +65,7 @@ pub struct VolumeAttachment {
     /// What its agent waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
+    /// Why the node cannot reach it, if it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inaccessible: Option<String>,
 }

@@ -40,6 +40,7 @@ struct Inventory {
     drives: BTreeMap<&'static str, u64>,
     nodes_ready: u64,
     nodes_not_ready: u64,
+    fake_attachments: u64,
 }
 
 impl Inventory {
@@ -54,7 +55,9 @@ impl Inventory {
         for node in cluster.nodes() {
             *if node.session.is_some() { &mut nodes_ready } else { &mut nodes_not_ready } += 1;
         }
-        Self { drives, nodes_ready, nodes_not_ready }
+        let faked = cluster.volumes_after(None).filter(|volume| volume.is_faked());
+        let fake_attachments = faked.map(|volume| volume.attachments.len() as u64).sum();
+        Self { drives, nodes_ready, nodes_not_ready, fake_attachments }
     }
 }
 
@@ -68,12 +71,19 @@ struct Numbers {
 impl Collector for Numbers {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page { encoder };
-        if let Some(Inventory { drives, nodes_ready, nodes_not_ready }) = &self.inventory {
+        if let Some(Inventory { drives, nodes_ready, nodes_not_ready, fake_attachments }) =
+            &self.inventory
+        {
             let by_state = drives.iter().map(|(state, count)| ([("state", *state)], *count));
             page.gauges("hotbay_drives", "Drives that the registry knows, by state.", by_state)?;
             let nodes =
                 [([("ready", "true")], *nodes_ready), ([("ready", "false")], *nodes_not_ready)];
             page.gauges("hotbay_nodes", "Nodes by whether their agent is registered.", nodes)?;
+            page.gauge(
+                "hotbay_fake_attachments",
+                "Volumes on nodes where pods have a dummy in the volume's place.",
+                *fake_attachments,
+            )?;
         }
         self.encode_conversations(&mut page)?;
         self.encode_store(&mut page)

@@ -24,7 +24,8 @@ fn document() -> Value {
         "info": {
             "title": "Hotbay",
             "version": "v1",
-            "description": "Drives in and out of operation, and the volumes on them. Served on a Unix socket, to root and to the user that the \
+            "description": "Drives in and out of operation, and the volumes on them. Served on a Unix socket, \
+                            to root and to the user that the \
                             controller runs as, without a token; and over TLS, if asked for, to whoever has one. \
                             Fields may be added to answers; none is renamed.",
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 use super::openapi::{object, reference};
 use super::schemas::{condition, flag, labels, list_of, named, number, text, words};
 
-const PARAMETERS: &str = "As of a storage class: media, drive, spread, spreadKey, fsType, mkfsOptions, erase, maxShares, \
+const PARAMETERS: &str = "As of a storage class: media, drive, spread, spreadKey, fsType, mkfsOptions, erase, \
+                          maxShares, \
                           maxMountReplicaCount, ignoreIfInaccessible. One that is not known is refused.";
 
 pub(super) fn schemas() -> Map<String, Value> {

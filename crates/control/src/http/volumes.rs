@@ -1,5 +1,5 @@
-//! `/v1/volumes`: volumes are listed, made, made larger and deleted. Each call answers when what it asks for is done, or
-//! says after a while what it waits for; asking again goes on waiting for the same.
+//! `/v1/volumes`: volumes are listed, made, made larger and deleted. Each call answers when what it asks for is done,
+//! or says after a while what it waits for; asking again goes on waiting for the same.
 
 use std::collections::BTreeMap;
 

@@ -4,6 +4,7 @@ use hotbay_core::cluster::{Cluster, State, Volume as Known, VolumeRefused, Volum
 use hotbay_core::ids::{NodeId, VolumeId};
 use hotbay_core::volume::Size;
 use hotbay_core::volume::class::Asked;
+use hotbay_core::volume::orders::StagedAs;
 use hotbay_csi::platform::{
     AttachVolume, Capacity, CapacityQuery, Condition, ControllerPlatform, CreateVolume,
     ExpandVolume, Expanded, Failure, FailureKind, Sizes, Texts, Volume, VolumePage,
@@ -20,6 +21,8 @@ const FILESYSTEM: &str = "fsType";
 const MKFS_OPTIONS: &str = "mkfsOptions";
 /// Under which use the node may stage it.
 const EPOCH: &str = "epoch";
+/// How large it is, for a node that cannot reach it to ask.
+const SIZE: &str = "sizeBytes";
 
 /// CSI's calls, carried out by a registry.
 #[derive(Debug, Clone)]
@@ -73,7 +76,9 @@ impl ControllerPlatform for Platform {
             return Err(Failure::new(FailureKind::AlreadyExists, words));
         }
         let epoch = self.volumes.attach(volume, node, readonly, CSI).await?;
-        Ok(Texts::from([(EPOCH.to_owned(), epoch.to_string())]))
+        let size = self.told(volume).await?.capacity_bytes;
+        let told = [(EPOCH, epoch), (SIZE, size)];
+        Ok(told.map(|(name, number)| (name.to_owned(), number.to_string())).into())
     }
 
     async fn detach(&self, volume: VolumeId, node: Option<NodeId>) -> Result<(), Failure> {
@@ -155,6 +160,13 @@ fn told(cluster: &Cluster, known: &Known) -> Volume {
 
 pub(super) fn condition(cluster: &Cluster, known: &Known) -> Condition {
     let abnormal = |message: String| Condition { abnormal: true, message };
+    let fake = known.attachments.values().find_map(|attachment| match &attachment.staged {
+        Some(StagedAs::Fake { reason, .. }) => Some(reason),
+        Some(StagedAs::Real | StagedAs::Unstaged) | None => None,
+    });
+    if let Some(reason) = fake {
+        return abnormal(format!("a dummy is attached in its place: {reason}"));
+    }
     if known.record.state == VolumeState::Lost {
         return abnormal("the label of its drive does not have it: it is lost".into());
     }
@@ -212,7 +224,9 @@ fn kind_of(refused: &VolumeRefused) -> FailureKind {
         VolumeRefused::CannotGrow { .. } | VolumeRefused::TooLarge { .. } => {
             FailureKind::OutOfRange
         }
-        VolumeRefused::Annotations { .. } => FailureKind::InvalidArgument,
+        VolumeRefused::Annotations { .. } | VolumeRefused::KeptAnnotation { .. } => {
+            FailureKind::InvalidArgument
+        }
         VolumeRefused::Rewound { .. } => FailureKind::Unavailable,
     }
 }

@@ -22,6 +22,14 @@ pub(super) struct LabelWork {
 }
 
 impl Agent {
+    /// Whether a drive is just being opened or closed, or is about to be: what is not open now may be in a moment.
+    pub fn is_settling(&self, drive: DriveId) -> bool {
+        self.drives.get(&drive).is_some_and(|local| {
+            local.written != Written::Yes
+                || matches!(local.actual, Actual::Opening | Actual::Closing)
+        })
+    }
+
     pub(super) fn label_order(&mut self, order: LabelOrder, effects: &mut Vec<Effect>) {
         if !self.is_meant(order.incarnation, order.term) {
             return;

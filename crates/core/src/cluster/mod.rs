@@ -64,7 +64,7 @@ use crate::message::{
 };
 use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
-use crate::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder};
+use crate::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder, VolumeReport};
 use wipe::permitted;
 
 /// What happens to a registry.
@@ -120,6 +120,11 @@ pub enum Event {
     UseAnswer {
         session: SessionNumber,
         answer: UseAnswer,
+    },
+    /// An agent tells how a volume is staged.
+    VolumeReport {
+        session: SessionNumber,
+        report: VolumeReport,
     },
     /// Somebody asks for something about volumes.
     Volume {
@@ -311,6 +316,7 @@ impl Cluster {
             }
             Event::LabelAnswer { session, answer } => self.label_answer(session, answer, now_ms),
             Event::UseAnswer { session, answer } => self.use_answer(session, answer, now_ms),
+            Event::VolumeReport { session, report } => self.volume_report(session, report),
             Event::Volume { request, asked_by } => Ok(self.request(request, &asked_by, now_ms)?),
             Event::Place { volume, drive } => self.place_by_hand(volume, drive),
             Event::Free { volume, drive } => self.free(volume, drive),

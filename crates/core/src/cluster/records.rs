@@ -14,7 +14,7 @@ use crate::label::extents::{Claim, Extent, VolumeName};
 use crate::node_labels::NodeLabels;
 use crate::order::{Generation, Term};
 use crate::volume::class::Class;
-use crate::volume::{Epoch, Segment};
+use crate::volume::{Epoch, Operational, Segment};
 use crate::wipe::Wipe;
 
 /// The registry itself.
@@ -118,6 +118,8 @@ pub struct VolumeRecord {
     pub claim: Option<Claim>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Operational::is_operative")]
+    pub operational: Operational,
     /// Wall time of the last change of state, for people.
     pub since_ms: u64,
     /// Who asked for what is wanted now.
@@ -137,6 +139,7 @@ impl VolumeRecord {
             parameters: BTreeMap::new(),
             claim: extent.claim.clone(),
             annotations: BTreeMap::new(),
+            operational: Operational::default(),
             since_ms: now_ms,
             asked_by: String::new(),
         }

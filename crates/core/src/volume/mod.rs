@@ -20,6 +20,36 @@ use class::Class;
 /// The annotation by which a volume's owner says that a pod is to start although the volume is dead.
 pub const IGNORE_IF_INACCESSIBLE: &str = "pv.attach.kubernetes.io/ignore-if-inaccessible";
 
+/// The annotations by which a volume shows that pods got a dummy in its place, and the device of that dummy. Agents
+/// report them; nobody else sets them.
+pub const FAKE_ATTACH: &str = "fake-attach";
+pub const FAKE_DEVICE: &str = "fake-device";
+
+/// Whether a volume works, for those who use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operational {
+    #[default]
+    Operative,
+    /// It cannot be reached, and pods have a dummy in its place.
+    Missing,
+}
+
+impl Operational {
+    pub fn is_operative(&self) -> bool {
+        *self == Self::Operative
+    }
+}
+
+impl fmt::Display for Operational {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Operative => "OPERATIVE",
+            Self::Missing => "MISSING",
+        })
+    }
+}
+
 /// Who may use a volume counts by this: a use under a lower number than one already seen is refused.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,

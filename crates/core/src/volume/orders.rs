@@ -110,6 +110,36 @@ pub enum UseResult {
     },
 }
 
+/// Agent to registry: how a volume is staged on its machine. Sent when that changes, and for all of them after a
+/// registration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeReport {
+    pub volume: VolumeId,
+    /// Of the use under which it was staged.
+    pub epoch: Epoch,
+    pub access: StagedAs,
+    /// Why its device does not answer now, if it does not.
+    #[serde(default)]
+    pub inaccessible: Option<String>,
+}
+
+/// What pods get in the place of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "staged")]
+pub enum StagedAs {
+    /// The volume itself.
+    Real,
+    /// A dummy, because the volume could not be reached, and why. A block volume has a device for it.
+    Fake {
+        #[serde(default)]
+        device: Option<String>,
+        reason: String,
+    },
+    /// Nothing: it is not staged any more.
+    Unstaged,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

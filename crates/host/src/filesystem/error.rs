@@ -13,6 +13,8 @@ pub enum FilesystemError {
     OtherDevice { path: String },
     #[error("{path} has a size of zero: it is fenced, or nothing is behind it")]
     NoSize { path: String },
+    #[error("{path} cannot be read: {error}")]
+    Unreadable { path: String, error: String },
     #[error("{path} has {what} on it: no filesystem is made over it")]
     HasContents { path: String, what: String },
     #[error("it is not clear what is on {path}, so no filesystem is made: {why}")]
@@ -48,7 +50,14 @@ pub enum FilesystemError {
     #[error("the kernel has no filesystem {kind}")]
     NotInKernel { kind: FilesystemKind },
     #[error("cannot mount {source_path} at {path}: {error}{}", words(log))]
-    Mount { source_path: String, path: String, error: String, log: String },
+    Mount {
+        source_path: String,
+        path: String,
+        error: String,
+        log: String,
+        /// What is on the device, or the device itself, may be the cause.
+        suspect: bool,
+    },
     #[error("cannot {step}: {error}")]
     Failed { step: String, error: String },
 }
@@ -58,6 +67,7 @@ impl FilesystemError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::NoSize { .. }
+            | Self::Unreadable { .. }
             | Self::TimedOut { .. }
             | Self::ToolFailed { .. }
             | Self::NoParent { .. }

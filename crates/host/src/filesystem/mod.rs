@@ -14,6 +14,7 @@
 //! of Linux 5.12, which take options one by one and tell in words what is wrong with them.
 
 mod check;
+mod dummy;
 mod error;
 mod make;
 mod mount;
@@ -27,10 +28,12 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use hotbay_core::ids::VolumeId;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::check::Checked;
+pub use self::dummy::dummies_of;
 pub use self::error::FilesystemError;
 pub use self::seen::{MountSeen, mounted_beside, shown_at};
 use crate::kernel_id::{DeviceNumber, KernelId};
@@ -123,6 +126,11 @@ pub enum FilesystemTask {
     /// Show a directory, or a device node, at a second place, which is made if only it is missing. A device node that
     /// is bound read-only can be written through all the same: the mapping must be read-only.
     Bind { source: String, target: String, read_only: bool },
+    /// Mount a small filesystem in memory on a directory, which is made if only it is missing: the dummy of a volume,
+    /// named after it.
+    MountTmpfs { volume: VolumeId, target: String },
+    /// Read the first and the last bytes of a device, from the device itself.
+    Read { device: VolumeDevice },
     /// Unmount all that is mounted at a target.
     Unmount { target: String },
     /// Tell what is mounted at a target.
@@ -144,6 +152,7 @@ pub enum FilesystemDone {
     Checked(Checked),
     /// Also if it was mounted just so before.
     Mounted(MountSeen),
+    Read,
     /// How many mounts were removed; none if nothing was mounted.
     Unmounted {
         mounts: u32,
@@ -192,6 +201,13 @@ pub(crate) fn carry_out(
         }
         Task::Bind { source, target, read_only } => {
             Done::Mounted(mount::bind(source, target, *read_only, checkpoint)?)
+        }
+        Task::MountTmpfs { volume, target } => {
+            Done::Mounted(dummy::mount_tmpfs(*volume, target, checkpoint)?)
+        }
+        Task::Read { device } => {
+            dummy::read(device)?;
+            Done::Read
         }
         Task::Unmount { target } => {
             Done::Unmounted { mounts: target::unmount(target, checkpoint)? }

@@ -24,6 +24,11 @@ use crate::kernel_id::device_number;
 /// Most messages of the kernel that go into an error.
 const MOST_MESSAGES: usize = 8;
 
+/// With what the kernel refuses a filesystem that is damaged, or a drive that does not answer. Not only those: an option
+/// that is wrong is `INVAL` too.
+const SUSPECT: [Errno; 6] =
+    [Errno::IO, Errno::NXIO, Errno::INVAL, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA];
+
 /// Mounts the filesystem of a volume, or finds it mounted there just so.
 pub(super) fn mount(
     device: &VolumeDevice,
@@ -102,11 +107,15 @@ pub(super) fn bind(
     found_at(&place, path, |found| is_shown(&target, found))
 }
 
-fn seen(place: &Place, target: &OwnedFd, path: &str) -> Result<Option<MountSeen>, FilesystemError> {
+pub(super) fn seen(
+    place: &Place,
+    target: &OwnedFd,
+    path: &str,
+) -> Result<Option<MountSeen>, FilesystemError> {
     place.mount(target).map_err(failed(format!("see what is mounted at {}", plain(path))))
 }
 
-fn same(
+pub(super) fn same(
     found: MountSeen,
     is_it: impl Fn(&MountSeen) -> bool,
     path: &str,
@@ -118,7 +127,7 @@ fn same(
 }
 
 /// Reads back what is at a target now.
-fn found_at(
+pub(super) fn found_at(
     place: &Place,
     path: &str,
     is_it: impl Fn(&MountSeen) -> bool,
@@ -129,7 +138,7 @@ fn found_at(
     same(found, is_it, path)
 }
 
-fn put(made: &OwnedFd, target: &OwnedFd, path: &str) -> Result<(), FilesystemError> {
+pub(super) fn put(made: &OwnedFd, target: &OwnedFd, path: &str) -> Result<(), FilesystemError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(made, "", target, "", flags).map_err(failed(format!("mount on {}", plain(path))))
 }
@@ -150,6 +159,7 @@ impl Failure {
                 path: plain(path),
                 error: io::Error::from(error).to_string(),
                 log: self.log,
+                suspect: SUSPECT.contains(&error),
             },
         }
     }
@@ -184,7 +194,7 @@ fn configure(context: &OwnedFd, device: &VolumeDevice, options: &Options) -> Res
 }
 
 /// What the kernel has to say about a mount that it did not make.
-fn messages(context: &OwnedFd) -> String {
+pub(super) fn messages(context: &OwnedFd) -> String {
     let mut told = Vec::new();
     let mut buffer = [0; 1024];
     while let (Ok(length), true) =

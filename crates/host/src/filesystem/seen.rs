@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
+use hotbay_core::ids::VolumeId;
 use hotbay_core::words::plain;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,6 +21,9 @@ use super::error::failed;
 use crate::kernel_id::DeviceNumber;
 use crate::mapping::Mapping;
 use crate::scan::mountinfo::{device_at, read_bounded, unescape};
+
+/// What the kernel calls a filesystem in memory.
+pub(super) const TMPFS: &str = "tmpfs";
 
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,10 +50,20 @@ impl MountSeen {
         self.device == Some(mapping.number)
     }
 
-    /// Whether it is the device node of a volume: a single file, named as the node is.
+    /// Whether it is the device node of a volume.
     pub fn is_node_of(&self, mapping: &Mapping) -> bool {
+        self.is_node(&mapping.path)
+    }
+
+    /// Whether it is a device node: a single file, named as the node is.
+    pub fn is_node(&self, path: &str) -> bool {
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        self.root != "/" && name(&self.root) == name(&mapping.path)
+        self.root != "/" && name(&self.root) == name(path)
+    }
+
+    /// Whether it is the dummy in memory that stands for a volume.
+    pub fn is_dummy_of(&self, volume: VolumeId) -> bool {
+        self.kind == TMPFS && self.device.is_none() && self.source == volume.to_string()
     }
 }
 
@@ -139,6 +153,11 @@ pub fn mounted_beside(path: &str) -> io::Result<Vec<String>> {
 
 /// Everywhere that a volume, or its device node, is shown on this machine. Reads the mount table alone.
 pub fn shown_at(mapping: &Mapping) -> io::Result<Vec<String>> {
+    mounts_with(|seen| seen.shows(mapping))
+}
+
+/// Where there are mounts of some sort.
+pub(super) fn mounts_with(is_it: impl Fn(&MountSeen) -> bool) -> io::Result<Vec<String>> {
     let table = read_bounded(Path::new("/proc/self/mountinfo"))?;
     let lines = table.split(|byte| *byte == b'\n');
     let shown = lines.filter_map(|line| {
@@ -146,7 +165,7 @@ pub fn shown_at(mapping: &Mapping) -> io::Result<Vec<String>> {
         let id = std::str::from_utf8(id).ok()?.parse().ok()?;
         let seen = parse(line, id)?;
         let point = line.split(|byte| *byte == b' ').nth(4)?;
-        seen.shows(mapping).then(|| unescape(point))
+        is_it(&seen).then(|| unescape(point))
     });
     Ok(shown.collect())
 }

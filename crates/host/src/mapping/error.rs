@@ -11,6 +11,8 @@ use crate::proof::Blocker;
 /// Why a mapping is not as it should be. Except for `Failed` nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum MappingError {
+    #[error("the drive cannot be read: {error}")]
+    Unreadable { error: String },
     #[error("no descriptor of the drive came with the request")]
     NoDescriptor,
     #[error("the drive is gone from the machine, or another one has taken its place")]
@@ -64,6 +66,7 @@ impl MappingError {
             | Self::LockedBy { .. }
             | Self::NoFreeLoop { .. }
             | Self::Silent { .. }
+            | Self::Unreadable { .. }
             | Self::Failed { .. } => true,
             Self::OtherMapping { found, .. } => found.leaving,
             Self::NoDescriptor

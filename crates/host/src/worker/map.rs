@@ -1,13 +1,14 @@
 //! Mappings, with one descriptor of the drive beside the request.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use hotbay_core::ids::{DriveId, VolumeId};
 
 use super::look::kernel_id;
+use crate::direct_read::{is_the_drives, read_ends};
 use crate::kernel_id::KernelId;
-use crate::mapping::{self, Mapping, MappingError, MappingPage, OpenDrive, Wanted};
+use crate::mapping::{self, Mapping, MappingError, MappingPage, OpenDrive, Segment, Wanted};
 use crate::runtime_dir::RuntimeDir;
 use crate::scan::FILE_BLOCK_BYTES;
 
@@ -29,6 +30,27 @@ pub(super) fn grow(
     checkpoint: &dyn Fn(&'static str),
 ) -> Result<Mapping, MappingError> {
     mapping::grow(dir, wanted, &open_drive(given)?, checkpoint)
+}
+
+/// Reads pieces of the drive that came along, past the page cache where that is possible.
+pub(super) fn read(parts: &[Segment], given: Vec<OwnedFd>) -> Result<(), MappingError> {
+    let drive = open_drive(given)?;
+    let reading = |error: std::io::Error| {
+        let (step, text) = ("read the drive".to_owned(), error.to_string());
+        match is_the_drives(&error) {
+            true => MappingError::Unreadable { error: text },
+            false => MappingError::Failed { step, error: text },
+        }
+    };
+    if !super::is_current(&drive.file, drive.id) {
+        return Err(MappingError::DriveGone);
+    }
+    let path = format!("/proc/self/fd/{}", drive.file.as_raw_fd());
+    for part in parts {
+        let end = part.start_bytes.saturating_add(part.length_bytes);
+        read_ends(&path, part.start_bytes, end).map_err(reading)?;
+    }
+    Ok(())
 }
 
 /// Gives the claim on the drive that came along to a guard. The descriptor to go on with comes back.

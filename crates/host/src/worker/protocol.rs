@@ -17,7 +17,8 @@ use thiserror::Error;
 use crate::filesystem::{FilesystemDone, FilesystemError, FilesystemTask};
 use crate::kernel_id::KernelId;
 use crate::locks::LockHolder;
-use crate::mapping::{Mapping, MappingError, MappingPage, Wanted};
+use crate::mapping::dummy::{DummyDone, DummyTask};
+use crate::mapping::{Mapping, MappingError, MappingPage, Segment, Wanted};
 use crate::proof::{Blocker, Proof};
 use crate::scan::Signatures;
 
@@ -71,6 +72,10 @@ pub enum Request {
     Guard { drive: DriveId },
     /// Take the guard from a drive, before it is detached.
     Unguard { drive: KernelId },
+    /// Read the first and the last bytes of each piece of a drive, of which one descriptor comes along.
+    ReadParts { parts: Vec<Segment> },
+    /// Do something with the dummy device of a block volume.
+    Dummy(DummyTask),
     /// Do something with the filesystem of a volume, or with its mounts.
     Filesystem(FilesystemTask),
 }
@@ -165,6 +170,8 @@ pub enum Response {
     /// False if there was no guard.
     Unguarded(Result<bool, MappingError>),
     Filesystem(Result<FilesystemDone, FilesystemError>),
+    ReadParts(Result<(), MappingError>),
+    Dummy(Result<DummyDone, MappingError>),
 }
 
 /// What a child sends.

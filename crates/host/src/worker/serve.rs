@@ -117,6 +117,10 @@ fn carry_out(
             (Response::Guarded(guarded), descriptor)
         }
         Request::Unguard { drive } => (Response::Unguarded(mapping::unguard(drive)), None),
+        Request::ReadParts { parts } => (Response::ReadParts(map::read(&parts, given)), None),
+        Request::Dummy(task) => {
+            (Response::Dummy(mapping::dummy::carry_out(dir, &task, follow.checkpoint)), None)
+        }
         Request::Filesystem(task) => {
             (Response::Filesystem(filesystem::carry_out(&task, follow.checkpoint)), None)
         }

@@ -10,6 +10,7 @@ use crate::volumes::Platform;
 /// Serves for as long as it is asked to; where there is no socket, never ends.
 pub(super) async fn serve(socket: Option<Socket>, platform: Platform) -> Result<(), ServeError> {
     let Some(socket) = socket else { return std::future::pending().await };
+    platform.clean_up().await;
     tracing::info!(csi = %socket.path().display(), "CSI's Node service is there");
     // What is staged is answered from the kernel, registry or not.
     let identity = Identity::new(env!("CARGO_PKG_VERSION"), || true);

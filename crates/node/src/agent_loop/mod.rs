@@ -3,6 +3,7 @@
 mod csi;
 mod devices;
 mod locate;
+mod stagings;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -12,11 +13,12 @@ use std::time::Duration;
 use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, Effect, Event, Identity};
 use hotbay_core::device::Observed;
-use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
+use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName, VolumeId};
 use hotbay_core::message::NodeCondition;
 use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Goal, OrderId};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::VolumeReport;
 use hotbay_csi::serve::{BindError, Socket};
 use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{Limits, Workers};
@@ -33,7 +35,7 @@ use crate::filters::{CHECK_EVERY, FilterFile};
 use crate::link::{self, News};
 use crate::metrics_socket;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::volumes::{Children, Lookup, Platform, bring_back};
+use crate::volumes::{Children, Lookup, Platform, Stagings, bring_back};
 
 /// How often a registry that does not answer, and drives that have gone unnoticed, are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -43,6 +45,8 @@ const REGISTRATION_LIMIT: Duration = Duration::from_secs(15);
 const WAITING: usize = 1_024;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// The folder of the files behind dummies, below the agent's own.
+const DUMMIES: &str = "dummies";
 /// The pause before a record that could not be written is written again.
 const SAVE_RETRY: Duration = Duration::from_secs(1);
 /// How long children get, at the end, to take over the descriptors.
@@ -107,7 +111,12 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let (questions, asked) = mpsc::channel(WAITING);
     let children = Children::new(workers.clone());
     let csi = config.csi.as_deref().map(Socket::bind).transpose()?;
-    let platform = Platform { questions, children: children.clone() };
+    let stagings = Stagings::open(&config.data_dir, config.checkpoint)?;
+    let dummies = config.data_dir.join(DUMMIES);
+    // Loop devices are known by the whole path of what is behind them.
+    let dummies = std::path::absolute(&dummies).unwrap_or(dummies);
+    let platform =
+        Platform { questions, children: children.clone(), stagings: stagings.clone(), dummies };
     bring_back(&config.data_dir, &platform);
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
@@ -132,6 +141,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         state_dir,
         drives,
         children,
+        platform: platform.clone(),
+        stagings,
+        told_stagings: BTreeMap::new(),
         ends,
         connection: None,
         reported: devices,
@@ -170,6 +182,10 @@ struct Shell {
     state_dir: StateDir,
     drives: Drives,
     children: Children,
+    platform: Platform,
+    stagings: Stagings,
+    /// What the registry has heard of stagings in this session.
+    told_stagings: BTreeMap<VolumeId, VolumeReport>,
     ends: mpsc::Sender<StepEnd>,
     connection: Option<Connection>,
     /// The devices and conditions that the registry has heard of.
@@ -219,6 +235,7 @@ impl Shell {
     ) {
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
         let mut check_filters = tokio::time::interval(CHECK_EVERY);
+        let mut stagings_changed = self.stagings.changes();
         tokio::pin!(stop);
         loop {
             tokio::select! {
@@ -226,6 +243,7 @@ impl Shell {
                 Some(end) = ended.recv() => self.step_ended(end),
                 Some(news) = news.recv() => self.heard(news),
                 Some(question) = asked.recv() => self.look_up(question),
+                Ok(()) = stagings_changed.changed() => self.tell_stagings(),
                 Ok(()) = found.changed() => {
                     let found = found.borrow_and_update().clone();
                     self.looked(found);
@@ -239,6 +257,7 @@ impl Shell {
                 }
             }
             self.tell_discovery();
+            self.look_at_the_dead();
         }
     }
 
@@ -352,6 +371,7 @@ impl Shell {
         let effects = self.agent.step(event);
         self.perform(effects);
         if registered {
+            self.tell_all_stagings();
             // What has changed since the registration was sent could not be told, and nobody tells it again.
             self.publish(self.agent.devices().to_vec());
         }

@@ -44,8 +44,10 @@ impl Shell {
 
     fn end_use(&self, volume: VolumeId, epoch: Epoch) {
         let (children, ends) = (self.children.clone(), self.ends.clone());
+        let platform = self.platform.clone();
         tokio::spawn(async move {
             let result = children.end_use(volume).await;
+            platform.end_staging(volume).await;
             let end = StepEnd::Event(Event::UseEnded { volume, epoch, result });
             // The agent is ending if nobody listens.
             drop(ends.send(end).await);
@@ -59,7 +61,8 @@ impl Shell {
         let memory = volume.and_then(|volume| self.agent.record().volumes.get(&volume));
         let grant = memory.map(|memory| memory.grant);
         let placed = volume.and_then(|volume| self.drives.place_of(volume));
+        let settling = memory.is_some_and(|memory| self.is_settling(memory.drive));
         // Whoever asked may have gone.
-        drop(reply.send(Found { node, grant, placed }));
+        drop(reply.send(Found { node, grant, placed, settling }));
     }
 }

@@ -4,12 +4,14 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::failure::{of_filesystem, of_mapping};
 use hotbay_core::ids::VolumeId;
 use hotbay_csi::platform::{Failure, FailureKind};
 use hotbay_host::filesystem::{FilesystemDone, FilesystemTask};
-use hotbay_host::mapping::{Mapping, MappingError, Wanted};
+use hotbay_host::mapping::dummy::{DummyDone, DummyTask};
+use hotbay_host::mapping::{Mapping, MappingError, Segment, Wanted};
 use hotbay_host::worker::{NotStarted, Request, Response, Workers};
+
+use super::fault::{Fault, of_filesystem, of_mapping};
 
 /// How long a mapping may take, and a look at a mount.
 const SHORT: Duration = Duration::from_secs(20);
@@ -27,10 +29,10 @@ impl Children {
         Self { workers }
     }
 
-    pub(super) async fn map(&self, wanted: Wanted, drive: OwnedFd) -> Result<Mapping, Failure> {
+    pub(super) async fn map(&self, wanted: Wanted, drive: OwnedFd) -> Result<Mapping, Fault> {
         match self.ask(Request::Map(wanted), vec![drive], SHORT).await? {
             Response::Mapped(mapped) => mapped.map_err(|error| of_mapping(&error)),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(&other).into()),
         }
     }
 
@@ -38,22 +40,22 @@ impl Children {
         &self,
         wanted: Wanted,
         drive: OwnedFd,
-    ) -> Result<Mapping, Failure> {
+    ) -> Result<Mapping, Fault> {
         match self.ask(Request::GrowMapping(wanted), vec![drive], SHORT).await? {
             Response::Mapped(mapped) => mapped.map_err(|error| of_mapping(&error)),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(&other).into()),
         }
     }
 
-    pub(super) async fn unmap(&self, volume: VolumeId) -> Result<(), Failure> {
+    pub(super) async fn unmap(&self, volume: VolumeId) -> Result<(), Fault> {
         match self.ask(Request::Unmap { volume }, Vec::new(), SHORT).await? {
             Response::Unmapped(unmapped) => unmapped.map(drop).map_err(|error| of_mapping(&error)),
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(&other).into()),
         }
     }
 
     /// The mapping of a volume, if it has one.
-    pub(super) async fn mapping(&self, volume: VolumeId) -> Result<Option<Mapping>, Failure> {
+    pub(super) async fn mapping(&self, volume: VolumeId) -> Result<Option<Mapping>, Fault> {
         let after = volume.to_bits().checked_sub(1).map(VolumeId::from_bits);
         match self.ask(Request::ListMappings { after }, Vec::new(), SHORT).await? {
             Response::Mappings(page) => {
@@ -61,7 +63,7 @@ impl Children {
                 let mut found = page.mappings.into_iter();
                 Ok(found.find(|mapping| mapping.volume == volume))
             }
-            other => Err(unexpected(&other)),
+            other => Err(unexpected(&other).into()),
         }
     }
 
@@ -83,9 +85,44 @@ impl Children {
         }
     }
 
-    pub(super) async fn filesystem(&self, task: FilesystemTask) -> Result<FilesystemDone, Failure> {
+    pub(super) async fn filesystem(&self, task: FilesystemTask) -> Result<FilesystemDone, Fault> {
         match self.ask(Request::Filesystem(task), Vec::new(), LONG).await? {
             Response::Filesystem(done) => done.map_err(|error| of_filesystem(&error)),
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    /// Reads the ends of each piece of a drive.
+    pub(super) async fn read(&self, parts: Vec<Segment>, drive: OwnedFd) -> Result<(), Fault> {
+        match self.ask(Request::ReadParts { parts }, vec![drive], SHORT).await? {
+            Response::ReadParts(read) => read.map_err(|error| of_mapping(&error)),
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    /// The same, for as long as the drive takes: whoever looks again does so when this look is over.
+    pub(crate) async fn read_in_the_end(
+        &self,
+        parts: Vec<Segment>,
+        drive: OwnedFd,
+    ) -> Result<(), String> {
+        let started = self.workers.start(Request::ReadParts { parts }, vec![drive]);
+        let running = started.map_err(|NotStarted { why, descriptors }| {
+            self.workers.close(descriptors);
+            format!("no child process: {why}")
+        })?;
+        match running.await.map(|done| done.response) {
+            Ok(Response::ReadParts(read)) => read.map_err(|error| error.to_string()),
+            Ok(other) => Err(unexpected(&other).message),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Does something with the dummies of block volumes.
+    pub(super) async fn dummy(&self, task: DummyTask) -> Result<DummyDone, Failure> {
+        match self.ask(Request::Dummy(task), Vec::new(), SHORT).await? {
+            // A dummy says nothing about the volume that it stands for.
+            Response::Dummy(done) => done.map_err(|error| of_mapping(&error).failure),
             other => Err(unexpected(&other)),
         }
     }

@@ -24,6 +24,8 @@ pub(crate) struct Found {
     pub(crate) grant: Option<Grant>,
     /// Where it is, if its drive is open.
     pub(crate) placed: Option<Placed>,
+    /// Its drive may be opened or closed in a moment, so that what is not there says nothing yet.
+    pub(crate) settling: bool,
 }
 
 /// The place of a volume on a drive that is open.
@@ -35,6 +37,15 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
+    /// The pieces, as children are told of them.
+    pub(crate) fn segments(&self) -> Vec<hotbay_host::mapping::Segment> {
+        let part = |part: &Segment| hotbay_host::mapping::Segment {
+            start_bytes: part.start_bytes,
+            length_bytes: part.length_bytes,
+        };
+        self.parts.iter().map(part).collect()
+    }
+
     pub(crate) fn size_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.length_bytes).sum()
     }

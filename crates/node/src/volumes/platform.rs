@@ -1,73 +1,75 @@
 //! CSI's calls on this machine, each as steps that may be repeated after a crash anywhere.
 //!
 //! ```text
-//! stage    map ─▶ (make, where there is nothing) ─▶ check ─▶ mount at the staging path ─▶ grow
-//! publish  bind the staging path, or the device, to the target
+//! stage    the volume itself ([`super::real`]); if it cannot be reached, and its owner wants that, a dummy
+//! publish  what the staging says: the volume, or the dummy ([`super::fake`])
 //! ```
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use hotbay_core::ids::VolumeId;
+use hotbay_core::volume::orders::Grant;
 use hotbay_csi::platform::{
-    Access, AccessMode, Condition, ExpandOnNode, Failure, FailureKind, NodeInfo, NodePlatform,
-    PublishVolume, StageVolume, Stats, StatsQuery, Usage,
+    Condition, ExpandOnNode, Failure, FailureKind, NodeInfo, NodePlatform, PublishVolume,
+    StageVolume, Stats, StatsQuery, Texts, Usage,
 };
-use hotbay_host::filesystem::{
-    FilesystemDone, FilesystemKind, FilesystemTask as Task, MountSeen, VolumeDevice,
-};
-use hotbay_host::mapping::{Mapping, Segment, Wanted};
-use hotbay_host::scan::Signatures;
+use hotbay_host::filesystem::{FilesystemDone, FilesystemTask as Task, MountSeen};
+use hotbay_host::mapping::{Mapping, Wanted};
 use tokio::sync::mpsc;
 
 use super::child::Children;
-use super::lookup::{self, Found, Lookup, Placed};
+use super::lookup::{self, Found, Lookup};
+use super::staging::{Shows, Staging, Stagings};
 
 /// What the controller tells a node of a volume.
-const FILESYSTEM: &str = "fsType";
-const MKFS_OPTIONS: &str = "mkfsOptions";
 const EPOCH: &str = "epoch";
-
-/// How long `blkid` may look at a volume.
-const LOOK_LIMIT: Duration = Duration::from_secs(20);
-/// How long a program may make, check or grow a filesystem.
-const TOOL_LIMIT: Duration = Duration::from_secs(240);
 
 /// CSI's calls, carried out on this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Platform {
     pub(crate) questions: mpsc::Sender<Lookup>,
     pub(crate) children: Children,
+    pub(crate) stagings: Stagings,
+    /// Where the files behind dummies are.
+    pub(crate) dummies: PathBuf,
 }
 
 impl NodePlatform for Platform {
     async fn stage(&self, request: StageVolume) -> Result<(), Failure> {
-        let StageVolume { volume, staging_path, access, mode, publish_context, volume_context } =
-            request;
-        let target = text(staging_path)?;
-        let (epoch, placed) = self.granted(volume, &publish_context).await?;
-        let read_only = epoch.read_only || mode == AccessMode::SingleNodeReaderOnly;
-        let wanted = Wanted {
-            volume,
-            epoch: epoch.epoch.get(),
-            parts: parts(&placed),
-            read_only: epoch.read_only,
+        let volume = request.volume;
+        let staging_path = text(request.staging_path.clone())?;
+        let found = lookup::ask(&self.questions, Some(volume)).await?;
+        let grant = granted(&found, &request.publish_context)?;
+        if self.keeps_its_dummy(volume).await? {
+            return Ok(());
+        }
+        let staging = Staging {
+            epoch: grant.epoch,
+            block: request.access.is_block(),
+            shows: Shows::Real,
+            done: false,
         };
-        let mapping = self.children.map(wanted, placed.descriptor).await?;
-        let Access::Mount { fs_type, flags } = access else { return Ok(()) };
-        let kind = kind_of(&fs_type, &volume_context)?;
-        let seen = self.mounted_at(&target).await?;
-        if seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
-            return self.mount(&mapping, kind, target, flags, read_only).await;
+        self.stagings.put(volume, staging.clone()).await?;
+        match self.stage_real(&request, grant, found.placed).await {
+            Ok(()) => {
+                if let Err(failure) = self.remove_dummy(volume).await {
+                    // It is taken apart when the volume is unstaged; nothing shows it any more.
+                    tracing::warn!(%volume, "its dummy is still there: {failure}");
+                }
+                self.stagings.put(volume, Staging { done: true, ..staging }).await
+            }
+            Err(fault) => {
+                let kind = super::real::kind_of(&request.access, &request.volume_context).ok();
+                let plain_mount = kind.map(|kind| (kind, staging_path.as_str()));
+                match self.inaccessible(volume, &fault, plain_mount).await {
+                    Some(dead) => {
+                        let context = &request.publish_context;
+                        self.stage_fake(volume, staging, &staging_path, dead, context).await
+                    }
+                    None => Err(fault.into()),
+                }
+            }
         }
-        self.prepare(&mapping, kind, &volume_context, read_only).await?;
-        self.mount(&mapping, kind, target.clone(), flags, read_only).await?;
-        // It may have grown while it was not mounted. One that cannot follow now is of use all the same.
-        if !read_only && let Err(failure) = self.grow(&mapping, kind, Some(target)).await {
-            tracing::warn!(%volume, "its filesystem does not fill it: {failure}");
-        }
-        Ok(())
     }
 
     async fn unstage(&self, volume: VolumeId, staging_path: PathBuf) -> Result<(), Failure> {
@@ -79,50 +81,47 @@ impl NodePlatform for Platform {
             }
             self.children.filesystem(Task::Unmount { target }).await?;
         }
-        match mapping {
-            Some(_) => self.children.unmap(volume).await,
-            None => Ok(()),
+        if mapping.is_some() {
+            self.children.unmap(volume).await?;
         }
+        self.remove_dummy(volume).await?;
+        self.stagings.forget(volume).await
     }
 
     async fn publish(&self, request: PublishVolume) -> Result<(), Failure> {
-        let PublishVolume { volume, staging_path, target_path, access, mode, readonly, .. } =
-            request;
-        let (staging, target) = (text(staging_path)?, text(target_path)?);
-        let Some(mapping) = self.children.mapping(volume).await? else {
-            return Err(match self.known(volume).await? {
-                true => not_staged(&staging),
-                false => no_such_volume(),
-            });
-        };
-        let read_only = readonly || mode == AccessMode::SingleNodeReaderOnly;
-        let source = if access.is_block() {
-            mapping.path.clone()
-        } else {
-            let seen = self.mounted_at(&staging).await?;
-            seen.filter(|seen| seen.is_filesystem_of(&mapping))
-                .ok_or_else(|| not_staged(&staging))?;
-            staging.clone()
-        };
-        if mode == AccessMode::SingleNodeSingleWriter {
-            self.only_at(&mapping, &target, &staging).await?;
+        let volume = request.volume;
+        let (staging_path, target) =
+            (text(request.staging_path.clone())?, text(request.target_path.clone())?);
+        let staging = self.stagings.get(volume)?;
+        if let Some(Staging { shows: Shows::Fake { .. }, done, .. }) = &staging {
+            return match done {
+                true => self.publish_fake(&request, &target).await,
+                false => Err(not_staged(&staging_path)),
+            };
         }
-        let task = Task::Bind { source, target, read_only };
-        self.children.filesystem(task).await.map(drop)
+        let fault = match self.publish_real(&request, &staging_path, &target).await {
+            Ok(()) => return Ok(()),
+            Err(fault) => fault,
+        };
+        let (Some(staging), Some(dead)) = (staging, self.inaccessible(volume, &fault, None).await)
+        else {
+            return Err(fault.into());
+        };
+        self.stage_fake(volume, staging, &staging_path, dead, &request.publish_context).await?;
+        self.publish_fake(&request, &target).await
     }
 
     async fn unpublish(&self, volume: VolumeId, target_path: PathBuf) -> Result<(), Failure> {
         let target = text(target_path)?;
-        let seen = self.mounted_at(&target).await?;
-        if let Some(seen) = seen {
+        if let Some(seen) = self.mounted_at(&target).await? {
             let mapping = self.children.mapping(volume).await?;
-            let ours = mapping.is_some_and(|mapping| seen.shows(&mapping));
-            if !ours {
+            let real = mapping.is_some_and(|mapping| seen.shows(&mapping));
+            if !real && !self.is_dummy(volume, &seen).await? {
                 return Err(not_ours(&target, &seen));
             }
             self.children.filesystem(Task::Unmount { target: target.clone() }).await?;
         }
-        self.children.filesystem(Task::RemoveTarget { target }).await.map(drop)
+        Ok(self.children.filesystem(Task::RemoveTarget { target }).await.map(drop)?)
     }
 
     async fn stats(&self, request: StatsQuery) -> Result<Stats, Failure> {
@@ -130,8 +129,11 @@ impl NodePlatform for Platform {
         let target = text(volume_path)?;
         let not_here =
             || Failure::new(FailureKind::NotFound, format!("the volume is not at {target}"));
-        let mapping = self.children.mapping(volume).await?.ok_or_else(not_here)?;
         let seen = self.mounted_at(&target).await?.ok_or_else(not_here)?;
+        if let Some(stats) = self.stats_of_dummy(volume, &target, &seen).await? {
+            return Ok(stats);
+        }
+        let mapping = self.children.mapping(volume).await?.ok_or_else(not_here)?;
         let condition = condition(&mapping);
         if seen.is_node_of(&mapping) {
             let total = mapping.parts.iter().map(|part| part.length_bytes).sum();
@@ -141,28 +143,22 @@ impl NodePlatform for Platform {
         if !seen.is_filesystem_of(&mapping) {
             return Err(not_here());
         }
-        let FilesystemDone::Usage(usage) = self.children.filesystem(Task::Usage { target }).await?
-        else {
-            return Err(Failure::new(FailureKind::Unavailable, "a child answered something else"));
-        };
-        let inodes = (usage.total_inodes > 0).then(|| Usage {
-            total: usage.total_inodes,
-            used: usage.total_inodes.saturating_sub(usage.free_inodes),
-            available: usage.free_inodes,
-        });
-        let bytes = Usage {
-            total: usage.total_bytes,
-            used: usage.used_bytes,
-            available: usage.available_bytes,
-        };
-        Ok(Stats { bytes, inodes, condition })
+        self.usage(target, condition).await
     }
 
     async fn expand(&self, request: ExpandOnNode) -> Result<u64, Failure> {
         let ExpandOnNode { volume, volume_path, .. } = request;
         let target = text(volume_path)?;
-        let (grant, placed) = self.granted(volume, &BTreeMap::new()).await?;
-        let (parts, size_bytes) = (parts(&placed), placed.size_bytes());
+        if let Some(Staging { shows: Shows::Fake { reason, .. }, .. }) =
+            self.stagings.get(volume)?
+        {
+            let words = format!("a dummy is staged in its place, which does not grow: {reason}");
+            return Err(Failure::new(FailureKind::FailedPrecondition, words));
+        }
+        let found = lookup::ask(&self.questions, Some(volume)).await?;
+        let grant = granted(&found, &Texts::new())?;
+        let placed = found.placed.ok_or_else(not_open)?;
+        let (parts, size_bytes) = (placed.segments(), placed.size_bytes());
         let Some(mapping) = self.children.mapping(volume).await? else {
             return Err(not_staged(&target));
         };
@@ -174,7 +170,7 @@ impl NodePlatform for Platform {
                 .kind
                 .parse()
                 .map_err(|error| Failure::new(FailureKind::FailedPrecondition, error))?;
-            self.grow(&mapping, kind, Some(target)).await?;
+            self.grow(&mapping, kind, target).await?;
         }
         Ok(size_bytes)
     }
@@ -190,133 +186,65 @@ impl NodePlatform for Platform {
 }
 
 impl Platform {
-    /// The use that this node is granted, and the place of the volume on its open drive.
-    async fn granted(
-        &self,
-        volume: VolumeId,
-        context: &BTreeMap<String, String>,
-    ) -> Result<(hotbay_core::volume::orders::Grant, Placed), Failure> {
-        let Found { grant, placed, .. } = lookup::ask(&self.questions, Some(volume)).await?;
-        if grant.is_none() && placed.is_none() {
-            return Err(no_such_volume());
-        }
-        let grant = grant.filter(|grant| grant.granted).ok_or_else(|| {
-            let words = "it is not attached to this node: ControllerPublishVolume comes first";
-            Failure::new(FailureKind::FailedPrecondition, words)
-        })?;
-        let told = context.get(EPOCH).and_then(|epoch| epoch.parse::<u64>().ok());
-        if told.is_some_and(|told| told != grant.epoch.get()) {
-            let words = "it was attached anew since; call again with the new publish context";
-            return Err(Failure::new(FailureKind::Aborted, words));
-        }
-        let placed = placed.ok_or_else(|| {
-            let words = "its drive is not open on this node; hotbay get drives says why";
-            Failure::new(FailureKind::Unavailable, words)
-        })?;
-        Ok((grant, placed))
-    }
-
-    async fn known(&self, volume: VolumeId) -> Result<bool, Failure> {
+    pub(super) async fn known(&self, volume: VolumeId) -> Result<bool, Failure> {
         let found = lookup::ask(&self.questions, Some(volume)).await?;
         Ok(found.grant.is_some() || found.placed.is_some())
     }
 
-    /// Makes a filesystem where there is nothing, and checks one that is there.
-    async fn prepare(
-        &self,
-        mapping: &Mapping,
-        kind: FilesystemKind,
-        context: &BTreeMap<String, String>,
-        read_only: bool,
-    ) -> Result<(), Failure> {
-        let device = VolumeDevice::from(mapping);
-        let task = Task::Signature { device: device.clone(), limit: LOOK_LIMIT };
-        let FilesystemDone::Signature(signatures) = self.children.filesystem(task).await? else {
-            return Err(Failure::new(FailureKind::Unavailable, "a child answered something else"));
-        };
-        if signatures == Signatures::Nothing {
-            if read_only {
-                let words = "it is empty, and cannot be written to make a filesystem on it";
-                return Err(Failure::new(FailureKind::FailedPrecondition, words));
-            }
-            let options = context.get(MKFS_OPTIONS).map(String::as_str).unwrap_or_default();
-            let options = options.split_ascii_whitespace().map(str::to_owned).collect();
-            let task = Task::Make { device, kind, options, limit: TOOL_LIMIT };
-            return self.children.filesystem(task).await.map(drop);
-        }
-        if read_only {
-            return Ok(());
-        }
-        let task = Task::Check { device, kind, limit: TOOL_LIMIT };
-        self.children.filesystem(task).await.map(drop)
-    }
-
-    async fn mount(
-        &self,
-        mapping: &Mapping,
-        kind: FilesystemKind,
-        target: String,
-        flags: Vec<String>,
-        read_only: bool,
-    ) -> Result<(), Failure> {
-        let device = VolumeDevice::from(mapping);
-        let task = Task::Mount { device, target, kind, flags, read_only };
-        self.children.filesystem(task).await.map(drop)
-    }
-
-    async fn grow(
-        &self,
-        mapping: &Mapping,
-        kind: FilesystemKind,
-        mounted_at: Option<String>,
-    ) -> Result<(), Failure> {
-        let device = VolumeDevice::from(mapping);
-        let task = Task::Grow { device, kind, mounted_at, limit: TOOL_LIMIT };
-        self.children.filesystem(task).await.map(drop)
-    }
-
-    async fn mounted_at(&self, target: &str) -> Result<Option<MountSeen>, Failure> {
+    pub(super) async fn mounted_at(&self, target: &str) -> Result<Option<MountSeen>, Failure> {
         let task = Task::MountedAt { target: target.to_owned() };
         match self.children.filesystem(task).await? {
             FilesystemDone::MountedAt(seen) => Ok(seen),
-            _ => Err(Failure::new(FailureKind::Unavailable, "a child answered something else")),
+            _ => Err(something_else()),
         }
     }
 
-    /// Refuses a second target of a volume that one pod alone may use.
-    async fn only_at(&self, mapping: &Mapping, target: &str, staging: &str) -> Result<(), Failure> {
-        let shown = hotbay_host::filesystem::shown_at(mapping).map_err(|error| {
-            Failure::new(FailureKind::Unavailable, format!("the mount table: {error}"))
-        })?;
-        match shown.iter().find(|path| *path != target && *path != staging) {
-            None => Ok(()),
-            Some(other) => {
-                let words = format!("one pod alone may use it, and it is published at {other}");
-                Err(Failure::new(FailureKind::FailedPrecondition, words))
-            }
-        }
+    /// How full the filesystem at a target is.
+    pub(super) async fn usage(
+        &self,
+        target: String,
+        condition: Condition,
+    ) -> Result<Stats, Failure> {
+        let FilesystemDone::Usage(usage) = self.children.filesystem(Task::Usage { target }).await?
+        else {
+            return Err(something_else());
+        };
+        let inodes = (usage.total_inodes > 0).then(|| Usage {
+            total: usage.total_inodes,
+            used: usage.total_inodes.saturating_sub(usage.free_inodes),
+            available: usage.free_inodes,
+        });
+        let bytes = Usage {
+            total: usage.total_bytes,
+            used: usage.used_bytes,
+            available: usage.available_bytes,
+        };
+        Ok(Stats { bytes, inodes, condition })
     }
 }
 
-fn parts(placed: &Placed) -> Vec<Segment> {
-    let part = |part: &hotbay_core::volume::Segment| Segment {
-        start_bytes: part.start_bytes,
-        length_bytes: part.length_bytes,
-    };
-    placed.parts.iter().map(part).collect()
+/// The use that this node is granted.
+fn granted(found: &Found, context: &Texts) -> Result<Grant, Failure> {
+    if found.grant.is_none() && found.placed.is_none() {
+        return Err(no_such_volume());
+    }
+    let grant = found.grant.filter(|grant| grant.granted).ok_or_else(|| {
+        let words = "it is not attached to this node: ControllerPublishVolume comes first";
+        Failure::new(FailureKind::FailedPrecondition, words)
+    })?;
+    let told = context.get(EPOCH).and_then(|epoch| epoch.parse::<u64>().ok());
+    if told.is_some_and(|told| told != grant.epoch.get()) {
+        let words = "it was attached anew since; call again with the new publish context";
+        return Err(Failure::new(FailureKind::Aborted, words));
+    }
+    Ok(grant)
 }
 
 /// Paths go to children as text.
-fn text(path: PathBuf) -> Result<String, Failure> {
+pub(super) fn text(path: PathBuf) -> Result<String, Failure> {
     path.into_os_string().into_string().map_err(|_| {
         Failure::new(FailureKind::InvalidArgument, "a path is not UTF-8; choose another one")
     })
-}
-
-fn kind_of(asked: &str, context: &BTreeMap<String, String>) -> Result<FilesystemKind, Failure> {
-    let of_class = context.get(FILESYSTEM).map(String::as_str);
-    let name = if asked.is_empty() { of_class.unwrap_or("ext4") } else { asked };
-    name.parse().map_err(|error| Failure::new(FailureKind::InvalidArgument, error))
 }
 
 fn condition(mapping: &Mapping) -> Condition {
@@ -326,16 +254,40 @@ fn condition(mapping: &Mapping) -> Condition {
     }
 }
 
-fn no_such_volume() -> Failure {
+pub(super) fn not_open() -> Failure {
+    let words = "its drive is not open on this node; hotbay get drives says why";
+    Failure::new(FailureKind::Unavailable, words)
+}
+
+pub(super) fn something_else() -> Failure {
+    Failure::new(FailureKind::Unavailable, "a child answered something else")
+}
+
+pub(super) fn no_such_volume() -> Failure {
     Failure::new(FailureKind::NotFound, "there is no such volume on this node")
 }
 
-fn not_staged(path: &str) -> Failure {
+pub(super) fn not_staged(path: &str) -> Failure {
     let words = format!("it is not staged at {path}: NodeStageVolume comes first");
     Failure::new(FailureKind::FailedPrecondition, words)
 }
 
-fn not_ours(path: &str, seen: &MountSeen) -> Failure {
+pub(super) fn not_ours(path: &str, seen: &MountSeen) -> Failure {
     let words = format!("{seen} is mounted at {path}, not this volume: it is left alone");
     Failure::new(FailureKind::FailedPrecondition, words)
+}
+
+/// Refuses a second target of a volume that one pod alone may use.
+pub(super) fn only_at(shown: &[String], target: &str, staging: &str) -> Result<(), Failure> {
+    match shown.iter().find(|path| *path != target && *path != staging) {
+        None => Ok(()),
+        Some(other) => {
+            let words = format!("one pod alone may use it, and it is published at {other}");
+            Err(Failure::new(FailureKind::FailedPrecondition, words))
+        }
+    }
+}
+
+pub(super) fn mount_table(error: std::io::Error) -> Failure {
+    Failure::new(FailureKind::Unavailable, format!("the mount table: {error}"))
 }

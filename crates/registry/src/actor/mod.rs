@@ -28,7 +28,7 @@ use hotbay_core::ids::{
 use hotbay_core::label::change::LabelTold;
 use hotbay_core::message::{Answer, NodeCondition, Order, Registered, Registration};
 use hotbay_core::rules::Rules;
-use hotbay_core::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder};
+use hotbay_core::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder, VolumeReport};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -245,6 +245,15 @@ impl Registry {
         answer: UseAnswer,
     ) -> Result<(), CallError> {
         self.apply(Event::UseAnswer { session, answer }, None).await.map(drop)
+    }
+
+    /// Takes an agent's word on how a volume is staged.
+    pub async fn volume_report(
+        &self,
+        session: SessionNumber,
+        report: VolumeReport,
+    ) -> Result<(), CallError> {
+        self.apply(Event::VolumeReport { session, report }, None).await.map(drop)
     }
 
     /// Takes a request about a volume, and tells which one it is about. What it asks for may take longer.

@@ -163,6 +163,7 @@ impl Actor {
             | Event::LabelTold { .. }
             | Event::LabelAnswer { .. }
             | Event::UseAnswer { .. }
+            | Event::VolumeReport { .. }
             | Event::Volume { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
@@ -180,6 +181,7 @@ impl Actor {
             | Event::LabelTold { .. }
             | Event::LabelAnswer { .. }
             | Event::UseAnswer { .. }
+            | Event::VolumeReport { .. }
             | Event::Volume { .. }
             | Event::Place { .. }
             | Event::Free { .. } => None,
@@ -411,6 +413,7 @@ fn asks(event: &Event) -> bool {
         | Event::LabelTold { .. }
         | Event::LabelAnswer { .. }
         | Event::UseAnswer { .. }
+        | Event::VolumeReport { .. }
         | Event::SessionClosed(_) => false,
     }
 }

@@ -5,8 +5,7 @@ use super::super::{About, Cluster, Effects, Notice, Refused, Write};
 use super::VolumeRefused;
 use crate::ids::{AttachmentId, DriveId, NodeId, SessionNumber, VolumeId};
 use crate::message::UseReport;
-use crate::volume::IGNORE_IF_INACCESSIBLE;
-use crate::volume::orders::{Grant, UseAnswer, UseOrder, UseResult, VolumeOrder};
+use crate::volume::orders::{Grant, StagedAs, UseAnswer, UseOrder, UseResult, VolumeOrder};
 
 /// A volume on a node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -16,6 +15,10 @@ pub struct Attachment {
     pub(super) confirmed: bool,
     /// What the agent waits for, or why it refuses.
     pub waits: Option<String>,
+    /// How the agent has staged it, if it has said so since this registry started.
+    pub staged: Option<StagedAs>,
+    /// Why the agent cannot reach it, if it said so.
+    pub(super) inaccessible: Option<String>,
 }
 
 impl Attachment {
@@ -37,7 +40,11 @@ impl Cluster {
         let volume = self.volumes.get(&volume_id).ok_or(VolumeRefused::NoSuchVolume)?;
         let known = self.nodes.get(&node).filter(|node| !node.record.purged);
         let name = known.ok_or(VolumeRefused::NoSuchNode)?.record.name.clone();
-        if volume.record.state != VolumeState::Created {
+        // A pod that is to start although its volume is dead gets a use of what is lost as well.
+        let covered = volume.record.state == VolumeState::Lost
+            && volume.drive.is_some()
+            && volume.ignores_if_inaccessible();
+        if volume.record.state != VolumeState::Created && !covered {
             return Err(VolumeRefused::WrongState { state: volume.record.state });
         }
         let on = volume.drive.map(|drive| self.drives[&drive].record.node);
@@ -245,13 +252,11 @@ impl Cluster {
         let record = &known.attachments.get(&node)?.record;
         let there = self.nodes.get(&node)?;
         let session = there.session.filter(|_| there.rewound.is_empty())?;
-        let annotated = known.record.annotations.get(IGNORE_IF_INACCESSIBLE);
         let grant = Grant {
             epoch: record.epoch,
             granted: record.state != AttachmentState::Detaching,
             read_only: record.read_only,
-            ignore_if_inaccessible: annotated
-                .map_or(known.record.class.ignore_if_inaccessible, |value| value == "yes"),
+            ignore_if_inaccessible: known.ignores_if_inaccessible(),
         };
         let (term, incarnation) = (self.term(), session.incarnation);
         let order = UseOrder { volume, drive: known.drive?, term, incarnation, grant };
@@ -260,7 +265,11 @@ impl Cluster {
 
     pub(in crate::cluster) fn insert_attachment(&mut self, record: AttachmentRecord) {
         let Some(volume) = self.volumes.get_mut(&record.volume) else { return };
-        let attachment = Attachment { confirmed: false, waits: None, record };
+        let before = volume.attachments.remove(&record.node);
+        let before = before.filter(|before| before.record.epoch == record.epoch);
+        let (staged, inaccessible) =
+            before.map(|before| (before.staged, before.inaccessible)).unwrap_or_default();
+        let attachment = Attachment { confirmed: false, waits: None, staged, inaccessible, record };
         volume.attachments.insert(attachment.record.node, attachment);
     }
 
@@ -282,5 +291,7 @@ impl Cluster {
         if let Some(attachment) = known.attachments.remove(&node) {
             effects.writes.push(Write::AttachmentGone(attachment.record.id));
         }
+        self.forget_fake_device(volume, effects);
+        self.found_unused(volume, effects);
     }
 }

@@ -238,6 +238,7 @@ impl Cluster {
             VolumeState::Created if on_label > known.record.size_bytes => {
                 self.change_volume(volume, effects, |record| record.size_bytes = on_label);
             }
+            VolumeState::Created if whole => self.found_unused(volume, effects),
             VolumeState::Lost if whole => {
                 let text = format!("Volume {name} is found again, on {}.", self.describe(id));
                 effects.notices.push(Notice::plain(About::Volume(volume), text));

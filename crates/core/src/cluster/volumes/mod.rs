@@ -9,9 +9,12 @@
 //! ```
 //!
 //! The drive's record decides where a volume is, the label whether it is there ([`labels`]); who may use it is decided
-//! in [`attachments`].
+//! in [`attachments`]; what pods get while it cannot be reached is noted in [`fake`].
 
 mod attachments;
+mod fake;
+#[cfg(test)]
+mod fake_tests;
 mod labels;
 mod placement;
 mod space;
@@ -33,7 +36,7 @@ use crate::ids::{AttachmentId, DriveId, NodeId, NodeName, SessionNumber, VolumeI
 use crate::label::extents::VolumeName;
 use crate::volume::class::{self, Erase, Sharing};
 use crate::volume::orders::VolumeOrder;
-use crate::volume::{Epoch, Segment, Size, Wish};
+use crate::volume::{Epoch, FAKE_ATTACH, FAKE_DEVICE, Operational, Segment, Size, Wish};
 use crate::words::bytes;
 
 /// Annotations of a volume take no more room than this, keys and values together.
@@ -96,6 +99,8 @@ pub enum VolumeRefused {
     TooLarge { has: u64, most: u64 },
     #[error("its annotations would have {bytes} bytes: {MOST_ANNOTATION_BYTES} are allowed")]
     Annotations { bytes: usize },
+    #[error("the annotation {key} is kept by Hotbay itself; it shows what agents report")]
+    KeptAnnotation { key: String },
     #[error("node {node} knows more than this registry: `hotbay registry adopt` shows what")]
     Rewound { node: NodeName },
 }
@@ -221,6 +226,7 @@ impl Cluster {
             state: VolumeState::Pending,
             epoch: Epoch::default(),
             annotations: BTreeMap::new(),
+            operational: Operational::default(),
             class: wish.class,
             parameters: wish.parameters,
             claim: wish.claim,
@@ -354,6 +360,10 @@ impl Cluster {
         let volume = self.volumes.get(&id).ok_or(VolumeRefused::NoSuchVolume)?;
         let mut annotations = volume.record.annotations.clone();
         for (key, value) in changes {
+            let same = annotations.get(&key) == value.as_ref();
+            if !same && [FAKE_ATTACH, FAKE_DEVICE].contains(&key.as_str()) {
+                return Err(VolumeRefused::KeptAnnotation { key });
+            }
             match value {
                 Some(value) => annotations.insert(key, value),
                 None => annotations.remove(&key),

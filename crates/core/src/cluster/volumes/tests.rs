@@ -21,23 +21,23 @@ use crate::volume::orders::{
 };
 
 const MIB: u64 = 1 << 20;
-const NODE: NodeId = NodeId::from_bits(50);
-const SESSION: SessionNumber = SessionNumber::from_number(1);
+pub(super) const NODE: NodeId = NodeId::from_bits(50);
+pub(super) const SESSION: SessionNumber = SessionNumber::from_number(1);
 const INCARNATION: Incarnation = Incarnation::from_bits(3);
 
 /// A registry, its store, and the labels of the drives of its one node.
-struct World {
-    cluster: Cluster,
-    records: Records,
-    labels: BTreeMap<DriveId, LabelTold>,
+pub(super) struct World {
+    pub(super) cluster: Cluster,
+    pub(super) records: Records,
+    pub(super) labels: BTreeMap<DriveId, LabelTold>,
     /// Orders that the agent has not carried out.
-    orders: Vec<VolumeOrder>,
+    pub(super) orders: Vec<VolumeOrder>,
     drawn: u128,
 }
 
 impl World {
     /// Drives in operation, with so many MiB for volumes each.
-    fn new(sizes_mib: &[u64]) -> Self {
+    pub(super) fn new(sizes_mib: &[u64]) -> Self {
         let (cluster, writes) = lead(Records::default(), 1);
         let mut records = Records::default();
         store(&mut records, writes);
@@ -80,7 +80,7 @@ impl World {
     }
 
     /// The agent has every drive open, and tells its label.
-    fn attach_all(&mut self) {
+    pub(super) fn attach_all(&mut self) {
         for (drive, told) in self.labels.clone() {
             if let Some((_, order)) = self.cluster.owed(drive) {
                 let result = AnswerResult::Done;
@@ -92,14 +92,14 @@ impl World {
         }
     }
 
-    fn apply(&mut self, event: Event) -> Result<Effects, Refused> {
+    pub(super) fn apply(&mut self, event: Event) -> Result<Effects, Refused> {
         let effects = self.cluster.apply(event, 0)?;
         store(&mut self.records, effects.writes.clone());
         self.orders.extend(effects.volume_orders.iter().map(|(_, order)| order.clone()));
         Ok(effects)
     }
 
-    fn ask(&mut self, request: VolumeRequest) -> Result<VolumeId, VolumeRefused> {
+    pub(super) fn ask(&mut self, request: VolumeRequest) -> Result<VolumeId, VolumeRefused> {
         match self.apply(Event::Volume { request, asked_by: "me".into() }) {
             Ok(Effects { reply: Reply::Volume(id), .. }) => Ok(id),
             Err(Refused::Volume(refused)) => Err(refused),
@@ -107,7 +107,7 @@ impl World {
         }
     }
 
-    fn create(
+    pub(super) fn create(
         &mut self,
         name: &str,
         mib: u64,
@@ -153,7 +153,7 @@ impl World {
     }
 
     /// The agent carries out everything, until nothing is left to do.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..1000 {
             let Some(order) = self.orders.pop() else { return };
             let event = match order {
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// The registry is killed, and started again from its store; the agent registers again.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let (cluster, writes) = lead(self.records.clone(), 2);
         self.cluster = cluster;
         store(&mut self.records, writes);
@@ -194,7 +194,7 @@ impl World {
         self.attach_all();
     }
 
-    fn state(&self, id: VolumeId) -> Option<VolumeState> {
+    pub(super) fn state(&self, id: VolumeId) -> Option<VolumeState> {
         self.cluster.volume(id).map(|volume| volume.record.state)
     }
 

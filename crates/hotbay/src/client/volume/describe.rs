@@ -24,6 +24,7 @@ pub(crate) fn lines(volume: &Volume) -> (String, Lines) {
         ("Id", volume.metadata.uid.clone()),
         ("Size", format!("{} ({} bytes)", bytes(status.size_bytes), status.size_bytes)),
         ("State", format!("{}{since}", status.state)),
+        ("Status", status.operational_status.clone()),
         ("Drive", or_none(status.drive.as_deref())),
         ("Node", or_none(status.node.as_deref())),
         ("Claim", said(&volume.spec.claim.as_deref().map(words::claim).unwrap_or_default())),
@@ -41,10 +42,11 @@ pub(crate) fn lines(volume: &Volume) -> (String, Lines) {
 }
 
 fn used_on(attachment: &VolumeAttachment) -> String {
-    let VolumeAttachment { node, state, epoch, read_only, waiting_for } = attachment;
+    let VolumeAttachment { node, state, epoch, read_only, waiting_for, inaccessible } = attachment;
     let read_only = if *read_only { ", read-only" } else { "" };
     let waits = waiting_for.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
-    format!("{node}, {state} under epoch {epoch}{read_only}{waits}")
+    let dead = inaccessible.as_ref().map(|why| format!("; inaccessible: {why}"));
+    format!("{node}, {state} under epoch {epoch}{read_only}{waits}{}", dead.unwrap_or_default())
 }
 
 /// The volumes of a drive, a line each: `pvc-11aa, 20 GiB, namespace shop, claim data-0`.
