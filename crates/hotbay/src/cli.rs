@@ -47,8 +47,8 @@ Repair, and for the shell:
   recover      Rebuild a registry that is lost from the labels on its drives
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-  --api PLACE  Socket, or https://HOST:PORT with $HOTBAY_TOKEN or --token-file
-               default: $HOTBAY_API, ./hotbay-demo/api.sock, runtime folder's
+  --api PLACE  A socket, or https://HOST:PORT with --token-file, $HOTBAY_TOKEN;
+               else $HOTBAY_API, ./hotbay-demo/api.sock, the usual api.sock
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";

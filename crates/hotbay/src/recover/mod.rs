@@ -72,11 +72,11 @@ pub(crate) struct RecoverArgs {
 
 pub(crate) fn run(args: RecoverArgs) -> Result<Exit, RecoverError> {
     let mut screen = Screen::new();
-    let drives = args.paths.clone();
+    let drives = read::absolute(&args.paths)?;
     let settings = args.config.settings(Given { drives, ..Given::default() })?;
     let mut readings = Vec::new();
     if !args.no_drives {
-        readings.extend(read::drives(&mut screen, &settings, &args.paths)?);
+        readings.extend(read::drives(&mut screen, &settings, !args.paths.is_empty())?);
     }
     for file in &args.input {
         readings.extend(read::file(file)?);

@@ -39,16 +39,26 @@ struct Version {
     format: u32,
 }
 
+/// The paths as they are looked for: from the root on, without links. A pattern may fit nothing.
+pub(super) fn absolute(named: &[String]) -> Result<Vec<String>, RecoverError> {
+    let found = named.iter().map(|path| {
+        let found = if path.contains(['*', '?', '[']) {
+            std::path::absolute(path)
+        } else {
+            std::fs::canonicalize(path)
+        };
+        let found = found.map_err(|_| RecoverError::NoSuchPath { path: path.clone() })?;
+        Ok(found.to_string_lossy().into_owned())
+    });
+    found.collect()
+}
+
 /// Reads the label of every drive that is named, or of all that the machine has.
 pub(super) fn drives(
     screen: &mut Screen,
     settings: &Settings,
-    named: &[String],
+    are_named: bool,
 ) -> Result<Vec<Reading>, RecoverError> {
-    let is_pattern = |path: &&String| path.contains(['*', '?', '[']);
-    if let Some(path) = named.iter().find(|path| !is_pattern(path) && !Path::new(path).exists()) {
-        return Err(RecoverError::NoSuchPath { path: path.clone() });
-    }
     // Only for people to know the machine by: any name will do.
     let host = settings.name().map_or_else(|_| "localhost".to_owned(), |name| name.to_string());
     let devices = look(settings).map_err(RecoverError::Survey)?;
@@ -63,7 +73,7 @@ pub(super) fn drives(
             Ok(read) => readings.extend(read),
             // A dead drive is why many a registry is rebuilt. Where nobody asked for it, it is not in the way.
             Err(error @ (RecoverError::Unreadable { .. } | RecoverError::Damaged { .. }))
-                if named.is_empty() =>
+                if !are_named =>
             {
                 screen.aside(&left_out(&error))
             }
