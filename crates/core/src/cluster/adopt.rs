@@ -77,13 +77,16 @@ impl Cluster {
         }
         // A host that was given up gets no order but to close, whatever its machine remembers.
         let goal = if self.is_purged(self.drives[&id].record.node) { Goal::Detach } else { goal };
+        if goal == Goal::Detach {
+            // It was closed on an order, so nothing was left on it then.
+            self.lose_volumes(id, now_ms, effects);
+        }
         self.change_drive(id, effects, |record| {
             record.generation = theirs.next();
             record.removal_wanted = false;
             record.since_ms = now_ms;
             record.state = match goal {
                 Goal::Attach => State::Attaching,
-                // It was closed on an order, so nothing was left on it then.
                 Goal::Detach => {
                     record.volumes.clear();
                     State::Closing

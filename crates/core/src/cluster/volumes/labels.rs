@@ -13,7 +13,7 @@
 //! One label order is under way for a drive at a time. It holds all that is owed by then.
 
 use super::super::records::{Allocation, VolumeRecord, VolumeState};
-use super::super::{About, Cluster, Contact, Effects, Notice, Refused, State};
+use super::super::{About, Cluster, Contact, Drive, Effects, Notice, Refused, State};
 use crate::ids::{DriveId, SessionNumber, VolumeId};
 use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
 use crate::label::extents::{Extent, Use};
@@ -88,12 +88,18 @@ impl Cluster {
                 space.ordered = Some(order);
                 self.note_trouble(id, error, &mut effects);
             }
+            LabelResult::InUse { uses } => {
+                for (volume, epoch) in uses {
+                    self.take_back(volume, epoch, &mut effects);
+                }
+                self.order_label(id, &mut effects);
+            }
         }
         Ok(effects)
     }
 
     /// Why the label of a drive is not as it should be; told once.
-    fn note_trouble(&mut self, id: DriveId, why: String, effects: &mut Effects) {
+    pub(super) fn note_trouble(&mut self, id: DriveId, why: String, effects: &mut Effects) {
         let text = format!("The label of {} cannot be changed: {why}.", self.describe(id));
         let drive = self.drives.get_mut(&id).expect("only known drives have labels");
         let Some(space) = &mut drive.space else { return };
@@ -105,7 +111,7 @@ impl Cluster {
 
     /// The label order that the agent of a drive has not answered.
     pub(super) fn owed_label(&self, id: DriveId) -> Option<(SessionNumber, LabelOrder)> {
-        let drive = self.drives.get(&id)?;
+        let drive = self.drives.get(&id).filter(|drive| in_operation(drive))?;
         let ordered = drive.space.as_ref()?.ordered.clone()?;
         let node = self.nodes.get(&drive.record.node)?;
         let session = node.session.filter(|_| node.rewound.is_empty())?;
@@ -117,8 +123,11 @@ impl Cluster {
         let space = drive.space.as_ref().filter(|space| space.ordered.is_none())?;
         let node = self.nodes.get(&drive.record.node)?;
         let session = node.session.filter(|_| node.rewound.is_empty())?;
-        let open = drive.record.state == State::Attached && drive.contact == Contact::Confirmed;
-        let changes = if open && !space.conflicts() { self.owed_changes(id) } else { Vec::new() };
+        let changes = if in_operation(drive) && !space.conflicts() {
+            self.owed_changes(id)
+        } else {
+            Vec::new()
+        };
         let (term, incarnation, basis) = (self.term(), session.incarnation, space.basis);
         let order = LabelOrder { drive: id, term, incarnation, basis, changes };
         (!order.changes.is_empty()).then_some((session.number, order))
@@ -154,6 +163,7 @@ impl Cluster {
                     };
                     changes.extend(at.parts.iter().enumerate().filter_map(owed));
                 }
+                VolumeState::Deleting | VolumeState::Deleted if known.fence.is_some() => {}
                 VolumeState::Deleting | VolumeState::Deleted if space.holds(*volume) => {
                     changes.push(Change::Free { volume: *volume });
                 }
@@ -165,8 +175,12 @@ impl Cluster {
             }
         }
         changes.truncate(MOST_CHANGES);
-        if changes.is_empty() && !drive.record.removal_wanted {
-            changes.extend(erase_step(&space.extents));
+        if changes.is_empty() {
+            // A drive that is to leave keeps nobody waiting, but a volume that waits for its erasure keeps the drive.
+            let due = |volume: &VolumeId| {
+                !drive.record.removal_wanted || drive.record.volumes.contains_key(volume)
+            };
+            changes.extend(erase_step(&space.extents, due));
         }
         changes
     }
@@ -347,9 +361,14 @@ fn extent(record: &VolumeRecord, part: usize, at: Segment) -> Extent {
     }
 }
 
-/// The next piece to erase.
-fn erase_step(extents: &[Extent]) -> Option<Change> {
-    let dirty = extents.iter().find(|extent| extent.usage == Use::Dirty)?;
+fn in_operation(drive: &Drive) -> bool {
+    drive.record.state == State::Attached && drive.contact == Contact::Confirmed
+}
+
+/// The next piece to erase, of the volumes whose turn it is.
+fn erase_step(extents: &[Extent], due: impl Fn(&VolumeId) -> bool) -> Option<Change> {
+    let dirty = |extent: &&Extent| extent.usage == Use::Dirty && due(&extent.volume);
+    let dirty = extents.iter().find(dirty)?;
     Some(Change::Erase {
         volume: dirty.volume,
         part: dirty.part,

@@ -18,24 +18,24 @@ use crate::volume::orders::{
     LabelAnswer, LabelOrder, LabelResult, UseAnswer, UseResult, VolumeOrder,
 };
 
-const MIB: u64 = 1 << 20;
-const NODE: NodeId = NodeId::from_bits(50);
-const SESSION: SessionNumber = SessionNumber::from_number(1);
-const INCARNATION: Incarnation = Incarnation::from_bits(3);
+pub(super) const MIB: u64 = 1 << 20;
+pub(super) const NODE: NodeId = NodeId::from_bits(50);
+pub(super) const SESSION: SessionNumber = SessionNumber::from_number(1);
+pub(super) const INCARNATION: Incarnation = Incarnation::from_bits(3);
 
 /// A registry, its store, and the labels of the drives of its one node.
-struct World {
-    cluster: Cluster,
-    records: Records,
-    labels: BTreeMap<DriveId, LabelTold>,
+pub(super) struct World {
+    pub(super) cluster: Cluster,
+    pub(super) records: Records,
+    pub(super) labels: BTreeMap<DriveId, LabelTold>,
     /// Orders that the agent has not carried out.
-    orders: Vec<VolumeOrder>,
-    drawn: u128,
+    pub(super) orders: Vec<VolumeOrder>,
+    pub(super) drawn: u128,
 }
 
 impl World {
     /// Drives in operation, with so many MiB for volumes each.
-    fn new(sizes_mib: &[u64]) -> Self {
+    pub(super) fn new(sizes_mib: &[u64]) -> Self {
         let (cluster, writes) = lead(Records::default(), 1);
         let mut records = Records::default();
         store(&mut records, writes);
@@ -55,7 +55,7 @@ impl World {
         world
     }
 
-    fn register(&mut self) {
+    pub(super) fn register(&mut self) {
         let devices: Vec<_> =
             self.labels.keys().map(|id| device(&format!("S{}", id.to_bits()))).collect();
         let fresh = FreshIds { node: NODE, drives: self.labels.keys().copied().collect() };
@@ -77,7 +77,7 @@ impl World {
     }
 
     /// The agent has every drive open, and tells its label.
-    fn attach_all(&mut self) {
+    pub(super) fn attach_all(&mut self) {
         for (drive, told) in self.labels.clone() {
             if let Some((_, order)) = self.cluster.owed(drive) {
                 let result = AnswerResult::Done;
@@ -89,14 +89,14 @@ impl World {
         }
     }
 
-    fn apply(&mut self, event: Event) -> Result<Effects, Refused> {
+    pub(super) fn apply(&mut self, event: Event) -> Result<Effects, Refused> {
         let effects = self.cluster.apply(event, 0)?;
         store(&mut self.records, effects.writes.clone());
         self.orders.extend(effects.volume_orders.iter().map(|(_, order)| order.clone()));
         Ok(effects)
     }
 
-    fn ask(&mut self, request: VolumeRequest) -> Result<VolumeId, VolumeRefused> {
+    pub(super) fn ask(&mut self, request: VolumeRequest) -> Result<VolumeId, VolumeRefused> {
         match self.apply(Event::Volume { request, asked_by: "me".into() }) {
             Ok(Effects { reply: Reply::Volume(id), .. }) => Ok(id),
             Err(Refused::Volume(refused)) => Err(refused),
@@ -104,7 +104,7 @@ impl World {
         }
     }
 
-    fn create(
+    pub(super) fn create(
         &mut self,
         name: &str,
         mib: u64,
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// The agent carries out one label order, as the host does.
-    fn carry_out(&mut self, order: &LabelOrder) -> LabelAnswer {
+    pub(super) fn carry_out(&mut self, order: &LabelOrder) -> LabelAnswer {
         let told = self.labels.get_mut(&order.drive).unwrap();
         let result = if told.basis != order.basis {
             LabelResult::Refused { why: "another label".into(), told: told.clone() }
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// The agent carries out everything, until nothing is left to do.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         for _ in 0..1000 {
             let Some(order) = self.orders.pop() else { return };
             let event = match order {
@@ -175,7 +175,7 @@ impl World {
     }
 
     /// The registry is killed, and started again from its store; the agent registers again.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         let (cluster, writes) = lead(self.records.clone(), 2);
         self.cluster = cluster;
         store(&mut self.records, writes);
@@ -184,11 +184,11 @@ impl World {
         self.attach_all();
     }
 
-    fn state(&self, id: VolumeId) -> Option<VolumeState> {
+    pub(super) fn state(&self, id: VolumeId) -> Option<VolumeState> {
         self.cluster.volume(id).map(|volume| volume.record.state)
     }
 
-    fn drive_of(&self, id: VolumeId) -> u128 {
+    pub(super) fn drive_of(&self, id: VolumeId) -> u128 {
         self.cluster.volume(id).unwrap().drive.unwrap().to_bits()
     }
 }
