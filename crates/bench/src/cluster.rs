@@ -5,8 +5,10 @@ use hotbay_core::cms::Action;
 use hotbay_core::device::{Details, DeviceKind, Media, Observed, Transport};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
+use hotbay_core::label::change::{Basis, LabelTold};
 use hotbay_core::message::{Answer, AnswerResult, Order, RecordHealth, Registration};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::{LabelAnswer, LabelResult, VolumeOrder};
 
 /// As many as a storage server has.
 pub(crate) const DRIVES_PER_NODE: usize = 20;
@@ -84,7 +86,7 @@ pub(crate) fn done(order: &Order) -> Answer {
     }
 }
 
-/// A cluster of so many nodes, all drives in operation and confirmed.
+/// A cluster of so many nodes, all drives in operation and confirmed, with empty labels that are known.
 pub(crate) fn in_operation(nodes: usize) -> (Cluster, Vec<DriveId>) {
     let (id, term) = (ClusterId::from_bits(1), TermId::from_bits(2));
     let (mut cluster, _) = Cluster::lead(Rules::default(), Records::default(), id, term);
@@ -98,7 +100,11 @@ pub(crate) fn in_operation(nodes: usize) -> (Cluster, Vec<DriveId>) {
             Action::AddHost { host: node_name(node), with_removed: false, returned: false };
         let effects = apply(&mut cluster, act(action));
         for (session, order) in effects.orders {
+            let drive = order.drive;
             apply(&mut cluster, Event::Answer { session, answer: done(&order) });
+            let basis = Basis { sequence: 1, checksum: 0 };
+            let told = LabelTold { basis, extents: Vec::new(), limit_bytes: 2 << 40 };
+            apply(&mut cluster, Event::LabelTold { session, drive, told });
         }
     }
     (cluster, drives)
@@ -116,4 +122,14 @@ pub(crate) fn apply(cluster: &mut Cluster, event: Event) -> Effects {
         assert!(outcomes.iter().all(|outcome| outcome.reasons.is_empty()), "{outcomes:?}");
     }
     effects
+}
+
+/// Answers the label order that followed, as done: the label as it was told then has the next sequence.
+pub(crate) fn label_done(cluster: &mut Cluster, effects: &Effects) -> Option<Effects> {
+    let (session, VolumeOrder::Label(order)) = effects.volume_orders.first()? else { return None };
+    let sequence = order.basis.sequence + 1;
+    let result = LabelResult::Done { now: Basis { sequence, checksum: 0 } };
+    let (incarnation, on) = (order.incarnation, order.basis);
+    let answer = LabelAnswer { drive: order.drive, incarnation, on, result };
+    Some(apply(cluster, Event::LabelAnswer { session: *session, answer }))
 }

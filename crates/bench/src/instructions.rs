@@ -5,7 +5,6 @@ use std::process::Command;
 
 use anyhow::Context;
 use hotbay_core::cluster::Cluster;
-use hotbay_core::ids::DriveId;
 
 use crate::cluster::in_operation;
 use crate::durable;
@@ -65,8 +64,8 @@ pub(crate) fn run_counted(arguments: &[String]) -> anyhow::Result<()> {
         |text: &String| text.parse::<usize>().with_context(|| format!("{text:?} is no number"));
     match arguments {
         [kind, nodes] if kind == "place" => {
-            let (mut cluster, drives) = in_operation(number(nodes)?);
-            counted_place_and_free(&mut cluster, &drives);
+            let (mut cluster, _) = in_operation(number(nodes)?);
+            counted_place_and_free(&mut cluster);
             Ok(())
         }
         [kind, callers, actions] if kind == "durable" => {
@@ -78,6 +77,6 @@ pub(crate) fn run_counted(arguments: &[String]) -> anyhow::Result<()> {
 
 /// Callgrind knows it by its name, so it must not become part of another function.
 #[inline(never)]
-fn counted_place_and_free(cluster: &mut Cluster, drives: &[DriveId]) {
-    place_and_free(cluster, drives, OPERATIONS);
+fn counted_place_and_free(cluster: &mut Cluster) {
+    place_and_free(cluster, OPERATIONS);
 }

@@ -1,14 +1,17 @@
 //! `registry`: decisions in memory, durable actions, a storm of registrations, memory.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hotbay_core::cluster::{Cluster, Event};
-use hotbay_core::ids::{DriveId, VolumeId};
+use hotbay_core::cluster::{Cluster, Event, VolumeRequest};
+use hotbay_core::ids::VolumeId;
+use hotbay_core::volume::class::Class;
+use hotbay_core::volume::{Size, Wish};
 
-use crate::cluster::{DRIVES_PER_NODE, apply, in_operation};
+use crate::cluster::{DRIVES_PER_NODE, apply, in_operation, label_done};
 use crate::{connections, durable, instructions, storm};
 
 /// The sizes at which the same operation is measured, in nodes.
@@ -26,10 +29,11 @@ pub(crate) fn run() -> anyhow::Result<()> {
     connections::run()
 }
 
-/// Places a volume on a drive and frees it, at every size, interleaved.
+/// Allocates a volume and frees it, at every size, interleaved.
 pub(crate) fn in_memory(count_instructions: bool) -> anyhow::Result<()> {
     println!(
-        "Place a volume on a drive and free it, in memory ({DRIVES_PER_NODE} drives a node, median of {ROUNDS}):\n"
+        "Allocate and free a volume, in memory: create, label order done, delete, free done, erased \
+         ({DRIVES_PER_NODE} drives a node, median of {ROUNDS}):\n"
     );
     let first = SIZES[0];
     println!(
@@ -39,8 +43,8 @@ pub(crate) fn in_memory(count_instructions: bool) -> anyhow::Result<()> {
     let mut clusters: Vec<_> = SIZES.iter().map(|nodes| in_operation(*nodes)).collect();
     let mut times = vec![Vec::new(); SIZES.len()];
     for _ in 0..ROUNDS {
-        for (times, (cluster, drives)) in times.iter_mut().zip(&mut clusters) {
-            times.push(place_and_free(cluster, drives, OPERATIONS));
+        for (times, (cluster, _)) in times.iter_mut().zip(&mut clusters) {
+            times.push(place_and_free(cluster, OPERATIONS));
         }
     }
     drop(clusters);
@@ -62,18 +66,31 @@ pub(crate) fn in_memory(count_instructions: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) fn place_and_free(
-    cluster: &mut Cluster,
-    drives: &[DriveId],
-    operations: usize,
-) -> Duration {
+/// One volume after the other, each a whole life: asked for, placed, on the label, deleted, freed and erased there, and
+/// forgotten. Placement chooses the drive, so the lives are spread over the cluster by themselves.
+pub(crate) fn place_and_free(cluster: &mut Cluster, operations: usize) -> Duration {
+    let wish = |number: usize| Wish {
+        name: format!("pvc-{number}").parse().expect("a plain name"),
+        size: Size::of(1 << 30).expect("whole MiB"),
+        class: Class { max_shares: 1, ..Class::default() },
+        parameters: BTreeMap::new(),
+        nodes: BTreeSet::new(),
+        preferred: Vec::new(),
+        claim: None,
+    };
+    let wishes: Vec<_> = (0..operations).map(wish).collect();
     let began = Instant::now();
-    for number in 0..operations {
-        // A stride that visits drives all over the cluster.
-        let drive = drives[number * 7_919 % drives.len()];
-        let volume = VolumeId::from_bits(number as u128);
-        black_box(apply(cluster, Event::Place { volume, drive }));
-        black_box(apply(cluster, Event::Free { volume, drive }));
+    for (number, wish) in wishes.into_iter().enumerate() {
+        let id = VolumeId::from_bits(number as u128);
+        let create = VolumeRequest::Create { id, wish: Box::new(wish) };
+        for request in [create, VolumeRequest::Delete { volume: id }] {
+            let asked = Event::Volume { request, asked_by: String::new() };
+            let mut effects = Some(apply(cluster, asked));
+            while let Some(before) = effects {
+                effects = label_done(cluster, &before);
+                black_box(before);
+            }
+        }
     }
     began.elapsed()
 }

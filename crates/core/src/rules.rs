@@ -26,6 +26,14 @@ pub enum Rule {
     TermNeverBack,
     /// Agent: a repeated order is compared with the drive as it is before it is answered.
     CompareAgain,
+    /// Agent: a label order that was decided on another label is refused.
+    LabelBasis,
+    /// Agent: a use under a lower epoch than one seen, or one that was taken back, is refused.
+    UseEpoch,
+    /// Agent: a grant is on its own disk before it is answered.
+    UseBeforeAnswer,
+    /// Agent: a volume is not freed before it is known that nothing on the machine uses it.
+    FreeUnused,
     /// Registry: a confirmation counts only for the drive's current generation.
     ConfirmationGeneration,
     /// Registry: a confirmation counts only from the agent's current start.

@@ -157,7 +157,8 @@ fn what_was_opened_at_the_start_is_closed_when_the_registry_says_so() {
     let (mut agent, _) = start(removed(), RELEASED, AttachAtStart::All);
     agent.step(Event::Attached { drive: DRIVE, result: Ok(RELEASED) });
     let effects = register(&mut agent, vec![detach()]);
-    assert_eq!(effects, [Effect::Detach { drive: DRIVE, generation: GENERATION }]);
+    let close = Effect::Detach { drive: DRIVE, generation: GENERATION };
+    assert_eq!(effects, [Effect::TellLabel(DRIVE), close]);
     let told = agent.step(closed(Some(RELEASED), Ok(())));
     assert!(matches!(&told[..], [Effect::Send(answer)] if answer.result == AnswerResult::Done));
 }

@@ -155,6 +155,8 @@ impl World {
         let Some(disk) = self.machines[machine].bays[bay].take() else { return };
         note!(self, "{}: the drive in bay {bay} is pulled", self.machines[machine].name);
         self.fault(Fault::DrivePulled);
+        // Whatever reached into it leads nowhere from here on.
+        self.machines[machine].mapped.retain(|_, mapping| mapping.disk != disk);
         self.look_soon(machine);
         let moves = self.scenario.takes_over && self.rng.chance(400);
         let fate = if moves { 8 } else { self.rng.between(0, 9) };
@@ -174,6 +176,7 @@ impl World {
                 self.undo_later(Undo::PutBack { disk, machine: other, bay: to });
                 // Where people have drives taken over, what is in its way takes its place.
                 if moves && let Some(disk) = self.machines[other].bays[to].take() {
+                    self.machines[other].mapped.retain(|_, mapping| mapping.disk != disk);
                     self.look_soon(other);
                     self.undo_later(Undo::PutBack { disk, machine, bay });
                 }

@@ -1,15 +1,15 @@
 //! Clients: automation that asks for drives and hosts to be added and removed, polls until it is done or gives up, and
-//! somebody who places volumes.
+//! others that have volumes (`volumes.rs`).
 
-use hotbay_core::cluster::{Event as Happens, Reply, State};
+use hotbay_core::cluster::{Event as Happens, Reply};
 use hotbay_core::cms::{Action, Code, TakeOver, Target};
-use hotbay_core::ids::{DriveId, VolumeId};
 
 use crate::drive::path_of;
 use crate::fault::Fault;
 use crate::log::note;
 use crate::registry::Caller;
 use crate::scenario::{Millis, SECOND};
+use crate::volumes::{Ask, Owned, VolumeTold};
 use crate::world::{Event, World};
 
 /// A client that hears nothing for so long asks again.
@@ -20,13 +20,13 @@ const TRIES_MAX: u32 = 60;
 #[derive(Debug, Default)]
 pub(crate) struct Client {
     pub(crate) site: usize,
-    /// Places and frees volumes; the others add and remove.
+    /// It has volumes; the others add and remove drives.
     pub(crate) places: bool,
     task: Option<Task>,
     /// The call whose answer it waits for.
     waits: Option<u64>,
-    /// The volumes that it has placed.
-    volumes: Vec<(VolumeId, DriveId)>,
+    /// The volumes that it was told are there.
+    pub(crate) owned: Vec<Owned>,
 }
 
 impl Client {
@@ -44,8 +44,7 @@ struct Task {
 #[derive(Debug, Clone)]
 pub(crate) enum Request {
     Act { action: Action, dry_run: bool },
-    Place { volume: VolumeId, drive: DriveId },
-    Free { volume: VolumeId, drive: DriveId },
+    Volume(Ask),
 }
 
 impl World {
@@ -54,6 +53,7 @@ impl World {
         if self.trouble_over {
             return;
         }
+        self.users_write(client);
         if self.clients[client].task.is_none() {
             let request = if self.clients[client].places {
                 self.wish_for_volume(client)
@@ -92,13 +92,21 @@ impl World {
                 let asked_by = format!("client-{client}");
                 Happens::Act { actions: vec![action], asked_by, dry_run }
             }
-            Request::Place { volume, drive } => Happens::Place { volume, drive },
-            Request::Free { volume, drive } => Happens::Free { volume, drive },
+            Request::Volume(ask) => {
+                let Some(event) = self.ask_about_volume(client, &ask) else { return };
+                event
+            }
         };
         self.apply(site, event, Caller::Client { client, call });
     }
 
-    pub(crate) fn answered(&mut self, client: usize, call: u64, reply: Option<Reply>) {
+    pub(crate) fn answered(
+        &mut self,
+        client: usize,
+        call: u64,
+        reply: Option<Reply>,
+        volume: Option<VolumeTold>,
+    ) {
         if self.clients[client].waits != Some(call) {
             return;
         }
@@ -110,20 +118,13 @@ impl World {
                 note!(self, "client {client}: answered {}", worst.map_or("nothing", Code::as_str));
                 (worst == Some(Code::TryAgain)).then(|| self.rng.between(SECOND, 5 * SECOND))
             }
-            (Request::Act { .. } | Request::Free { .. }, None) => {
-                Some(self.rng.between(500, 3_000))
+            (Request::Act { .. }, None) => Some(self.rng.between(500, 3_000)),
+            (Request::Act { .. }, Some(_)) => None,
+            (Request::Volume(ask), _) => {
+                note!(self, "client {client}: answered {volume:?}");
+                let done = self.volume_answered(client, ask, volume);
+                (!done).then(|| self.rng.between(200, 3_000))
             }
-            (Request::Place { volume, drive }, Some(_)) => {
-                self.fault(Fault::VolumePlaced);
-                self.clients[client].volumes.push((*volume, *drive));
-                None
-            }
-            (Request::Free { volume, .. }, Some(_)) => {
-                self.fault(Fault::VolumeFreed);
-                self.clients[client].volumes.retain(|(placed, _)| placed != volume);
-                None
-            }
-            (Request::Act { .. }, Some(_)) | (Request::Place { .. }, None) => None,
         };
         let gives_up = again.is_some() && (tries >= TRIES_MAX || self.rng.chance(30));
         if gives_up && matches!(request, Request::Act { .. }) {
@@ -140,13 +141,6 @@ impl World {
         if self.clients[client].waits == Some(call) {
             self.fault(Fault::ClientUnanswered);
             self.clients[client].waits = None;
-            // Whether a volume was placed is not known; it is not asked for under the same id again.
-            if matches!(
-                &self.clients[client].task,
-                Some(Task { request: Request::Place { .. }, .. })
-            ) {
-                self.clients[client].task = None;
-            }
             let pause = self.rng.between(100, 2 * SECOND);
             self.after(pause, Event::ClientActs { client });
         }
@@ -209,24 +203,5 @@ impl World {
         let serial = cluster.word_for(newcomer.like, &newcomer.device);
         let state = self.rng.chance(500).then(|| cluster.newcomer_state(newcomer));
         Some(Action::TakeOver(TakeOver { target, serial, state }))
-    }
-
-    fn wish_for_volume(&mut self, client: usize) -> Option<Request> {
-        let volumes = self.clients[client].volumes.clone();
-        if volumes.len() > 3 || self.rng.chance(400) {
-            let (volume, drive) = self.rng.pick(&volumes)?;
-            // From here on it may be gone at any moment.
-            if let Some(placed) = self.ledger.volumes.get_mut(&drive) {
-                placed.remove(&volume);
-            }
-            return Some(Request::Free { volume, drive });
-        }
-        let site = self.clients[client].site;
-        let cluster = &self.sites[site].process.as_ref()?.cluster;
-        let attached = cluster.drives().filter(|drive| drive.record.state == State::Attached);
-        let attached: Vec<_> = attached.map(|drive| drive.record.id).collect();
-        let drive = self.rng.pick(&attached)?;
-        let volume = VolumeId::from_bits(self.rng.id());
-        Some(Request::Place { volume, drive })
     }
 }

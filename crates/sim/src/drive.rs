@@ -4,24 +4,23 @@ use hotbay_core::agent::{AttachWork, Identity};
 use hotbay_core::device::{Denied, DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::{Comparison, Evidence};
 use hotbay_core::ids::DriveId;
-use hotbay_core::label::extents::Digest;
-use hotbay_core::label::table::TableState;
-use hotbay_core::label::update::{Plan, Refusal, Want, plan};
-use hotbay_core::label::{Found, Header, SlotNumber};
+use hotbay_core::label::update::Want;
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
+use hotbay_core::volume::orders::LabelOrder;
 
 use crate::fault::Fault;
+use crate::label::Label;
 use crate::rng::Rng;
 use crate::world::World;
 
-const SIZE_BYTES: u64 = 1 << 40;
+const SIZE_BYTES: u64 = 1 << 29;
 
 /// A drive in somebody's bay, or on the shelf.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) evidence: Evidence,
-    pub(crate) label: Option<LabelSeen>,
+    pub(crate) label: Label,
     pub(crate) denied: Vec<Denied>,
     /// The machine shows other evidence than the drive's own.
     pub(crate) mistaken: bool,
@@ -39,6 +38,7 @@ pub(crate) enum Work {
     Relabel { work: AttachWork, identity: Identity, disk: usize },
     Detach { generation: Generation, identity: Identity, disk: usize, evidence: Evidence },
     Prove { generation: Generation, identity: Identity, evidence: Evidence },
+    ChangeLabel { order: Box<LabelOrder>, by: (Identity, Generation), disk: usize },
 }
 
 impl Disk {
@@ -50,7 +50,7 @@ impl Disk {
         let system = Denied::SystemDrive { mounts: vec!["/".to_owned()] };
         Self {
             evidence,
-            label: None,
+            label: Label::default(),
             denied: if rng.chance(50) { vec![system] } else { Vec::new() },
             mistaken: false,
             attach_fails: false,
@@ -88,24 +88,6 @@ impl Disk {
             label,
             denied,
         }
-    }
-
-    /// Brings the label up to date, by core's rules.
-    fn write_label(&mut self, want: &Want) -> Result<Option<LabelSeen>, Refusal> {
-        let header = match plan(self.found(), TableState::Whole, None, want)? {
-            Plan::Nothing => return Ok(None),
-            Plan::Keep(header) | Plan::Initialise(header) | Plan::Update { header, .. } => header,
-        };
-        self.label = Some(header.into());
-        Ok(self.label)
-    }
-
-    fn found(&self) -> Found {
-        let Some(label) = self.label else { return Found::Absent };
-        let LabelSeen { cluster, drive, node, generation, in_operation, sequence } = label;
-        let extents = Digest::default();
-        let header = Header { cluster, drive, node, generation, in_operation, sequence, extents };
-        Found::Valid { header, slot: SlotNumber::Zero }
     }
 }
 
@@ -170,7 +152,7 @@ impl World {
                 self.fault(Fault::AttachFails);
             } else {
                 let want = attach_want(work, identity);
-                if self.disks[number].write_label(&want).is_ok() {
+                if self.disks[number].label.write(&want).is_ok() {
                     self.fault(Fault::AttachFailsAfterLabel);
                 }
             }
@@ -191,7 +173,7 @@ impl World {
         if disk.label_fails {
             return Err(Obstacle::AttachFailed { error: "its label cannot be written".to_owned() });
         }
-        let written = disk.write_label(&attach_want(work, identity));
+        let written = disk.label.write(&attach_want(work, identity));
         let label = written.map_err(|refusal| Obstacle::NotOurs { why: refusal.to_string() })?;
         Ok(label.expect("a drive in operation has a label"))
     }
@@ -206,7 +188,7 @@ impl World {
     ) -> Option<LabelSeen> {
         let want = release_want(drive, generation, identity);
         let there = &mut self.disks[disk];
-        let written = if there.label_fails { None } else { there.write_label(&want).ok() };
+        let written = if there.label_fails { None } else { there.label.write(&want).ok() };
         if written.is_none() {
             self.fault(Fault::ReleaseNotWritten);
         }
@@ -223,10 +205,13 @@ impl World {
         evidence: &Evidence,
     ) -> Option<LabelSeen> {
         let disk = self.disk_with(machine, evidence)?;
-        let label = self.disks[disk].label?;
+        let label = self.disks[disk].label.seen()?;
         let held = (label.cluster, label.drive, label.node);
         if !label.in_operation || held != (identity.cluster, drive, identity.node) {
             return Some(label);
+        }
+        if self.in_use(disk, identity).is_some() {
+            return None;
         }
         if self.disks[disk].foreign || self.outlived(machine, disk) {
             self.fault(Fault::ReleaseNotWritten);
@@ -268,17 +253,22 @@ impl World {
                 drop(self.relabel_ends(*disk, work, *identity));
             }
             Work::Detach { generation, identity, disk, evidence: _ } => {
-                self.release_ends(*disk, drive, *generation, *identity);
+                if self.in_use(*disk, *identity).is_none() {
+                    self.release_ends(*disk, drive, *generation, *identity);
+                }
             }
             Work::Prove { generation, identity, evidence } => {
                 let (generation, identity, evidence) = (*generation, *identity, evidence.clone());
                 self.release_closed_ends(machine, drive, generation, identity, &evidence);
             }
+            Work::ChangeLabel { order, by, disk } => {
+                self.change_cut_off(machine, *disk, order, *by);
+            }
         }
     }
 
     /// A child that outlived its agent has the drive.
-    fn outlived(&self, machine: usize, disk: usize) -> bool {
+    pub(crate) fn outlived(&self, machine: usize, disk: usize) -> bool {
         self.machines[machine].children.iter().any(|child| child.disk == disk)
     }
 }

@@ -115,8 +115,28 @@ faults! {
     /// A client hears no answer, and asks again.
     ClientUnanswered
     DryRun
-    VolumePlaced
-    VolumeFreed
+    VolumeCreated
+    VolumeExpanded
+    VolumeAttached
+    VolumeWritten
+    VolumeDetached
+    VolumeDeleted
+    /// A piece of what a deleted volume had is zeroed.
+    ExtentErased
+    /// A label order was decided on another label, or does not fit the label that it was decided on.
+    LabelOrderRefused
+    /// A change of a label fails, and nothing was done.
+    LabelChangeFails
+    /// A change of a label fails after it was written.
+    LabelChangeFailsAfter
+    /// The child that changes a label dies.
+    LabelChangeCutOff
+    /// An order about volumes over an old connection arrives late.
+    LateVolumeOrder
+    /// A drive is not closed because volumes are on its label.
+    DetachRefusedInUse
+    /// The use of a volume is to end, and somebody still has it.
+    UseStillThere
     /// A host that is away is given up.
     HostPurged
     /// A host that was given up is taken back.

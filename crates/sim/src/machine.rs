@@ -7,7 +7,8 @@ use hotbay_core::agent::{
 };
 use hotbay_core::device::Observed;
 use hotbay_core::evidence::{Comparison, Evidence};
-use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName};
+use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName, VolumeId};
+use hotbay_core::label::change::LabelTold;
 use hotbay_core::message::{Answer, AnswerResult, OrderRefused};
 use hotbay_core::order::Goal;
 
@@ -16,6 +17,7 @@ use crate::fault::Fault;
 use crate::log::note;
 use crate::network::{ConnectionId, Direction, FromAgent, FromRegistry};
 use crate::scenario::{Millis, SECOND};
+use crate::users::Mapping;
 use crate::world::{AgentEvent, Event, World};
 
 pub(crate) const FIRST_DIAL_PAUSE: Millis = 100;
@@ -49,6 +51,8 @@ pub(crate) struct Machine {
     pub(crate) blind: bool,
     /// The whole state directory was lost once.
     pub(crate) directory_lost: bool,
+    /// The volumes that somebody on this machine reaches into. They outlive the agent.
+    pub(crate) mapped: BTreeMap<VolumeId, Mapping>,
 }
 
 /// What is on disk of an agent's record.
@@ -72,6 +76,8 @@ pub(crate) struct Process {
     pub(crate) saving: Option<AgentRecord>,
     pub(crate) steps: BTreeMap<DriveId, Step>,
     pub(crate) open: BTreeMap<DriveId, usize>,
+    /// What it read of the labels of drives that it has opened.
+    pub(crate) labels: BTreeMap<DriveId, LabelTold>,
     retries: BTreeMap<DriveId, Retries>,
     pub(crate) reported: Vec<Observed>,
     /// It found no usable record, and these labels in operation.
@@ -123,6 +129,7 @@ impl Machine {
             calm: false,
             blind: false,
             directory_lost: false,
+            mapped: BTreeMap::new(),
         }
     }
 
@@ -186,6 +193,7 @@ impl World {
             saving: None,
             steps: BTreeMap::new(),
             open: BTreeMap::new(),
+            labels: BTreeMap::new(),
             retries: BTreeMap::new(),
             reported: devices,
             by_label,
@@ -204,7 +212,7 @@ impl World {
                 let shown = disk.shown();
                 let same = |other: &Evidence| other.compare(&shown) == Comparison::Same;
                 let before = known.iter().find(|device| same(&device.evidence));
-                let read = disk.label.filter(|_| !alone.iter().any(same));
+                let read = disk.label.seen().filter(|_| !alone.iter().any(same));
                 let label = before.and_then(|device| device.label).or(read);
                 disk.observed(bay, label)
             })
@@ -232,6 +240,7 @@ impl World {
             AgentEvent::StepStuck { drive, step } => self.step_stuck(machine, drive, step),
             AgentEvent::Retry { drive, pause } => self.retry(machine, drive, pause),
             AgentEvent::Look => self.look(machine),
+            AgentEvent::UseEnds { volume, epoch } => self.use_ends(machine, volume, epoch),
         }
     }
 
@@ -248,7 +257,9 @@ impl World {
         for effect in effects {
             let fault = match &effect {
                 Effect::Save(_) => Some(Fault::AgentCrashAtSave),
-                Effect::Send(_) => Some(Fault::AgentCrashAtSend),
+                Effect::Send(_) | Effect::SendLabel(_) | Effect::SendUse(_) => {
+                    Some(Fault::AgentCrashAtSend)
+                }
                 _ => None,
             };
             let crash = self.scenario.agent_crash;
@@ -310,11 +321,28 @@ impl World {
                 self.begin(machine, drive, Work::Prove { generation, identity, evidence });
             }
             Effect::Send(answer) => self.send_answer(machine, answer),
-            Effect::ChangeLabel { .. }
-            | Effect::TellLabel(_)
-            | Effect::SendLabel(_)
-            | Effect::SendUse(_)
-            | Effect::EndUse { .. } => {}
+            Effect::ChangeLabel { generation, order } => {
+                let drive = order.drive;
+                let by = (self.identity(machine), generation);
+                let disk = self.agent_of(machine).open[&drive];
+                self.begin(machine, drive, Work::ChangeLabel { order: Box::new(order), by, disk });
+            }
+            Effect::TellLabel(drive) => {
+                let told = self.agent_of(machine).labels.get(&drive).cloned();
+                if let Some(told) = told {
+                    self.tell(machine, FromAgent::LabelTold(drive, told));
+                }
+            }
+            Effect::SendLabel(answer) => self.tell(machine, FromAgent::LabelAnswer(answer)),
+            Effect::SendUse(answer) => {
+                self.answers_about_use(machine, &answer);
+                self.tell(machine, FromAgent::UseAnswer(answer));
+            }
+            Effect::EndUse { volume, epoch } => {
+                let most = self.scenario.step_max;
+                let pause = self.rng.between(1, most);
+                self.agent_after(machine, pause, AgentEvent::UseEnds { volume, epoch });
+            }
             Effect::RetryLater(drive) => self.retry_later(machine, drive),
             Effect::RefuseSession(refused) => {
                 note!(self, "{name}: does not obey: {refused}");
@@ -351,6 +379,13 @@ impl World {
         );
         if let (Some(id), false) = (self.agent_of(machine).connection, to_nobody) {
             self.send_up(id, FromAgent::Answer(answer));
+        }
+    }
+
+    /// Says something to the registry, if a connection stands.
+    pub(crate) fn tell(&mut self, machine: usize, message: FromAgent) {
+        if let Some(id) = self.agent_of(machine).connection {
+            self.send_up(id, message);
         }
     }
 

@@ -7,8 +7,10 @@
 use std::collections::VecDeque;
 
 use hotbay_core::device::Observed;
-use hotbay_core::ids::SessionNumber;
+use hotbay_core::ids::{DriveId, SessionNumber};
+use hotbay_core::label::change::LabelTold;
 use hotbay_core::message::{Answer, Order, Registered, Registration};
+use hotbay_core::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder};
 
 use crate::fault::Fault;
 use crate::log::note;
@@ -27,6 +29,9 @@ pub(crate) enum FromAgent {
     Register(Box<Registration>),
     Report(Vec<Observed>),
     Answer(Answer),
+    LabelTold(DriveId, LabelTold),
+    LabelAnswer(LabelAnswer),
+    UseAnswer(UseAnswer),
     HangUp,
 }
 
@@ -34,6 +39,7 @@ pub(crate) enum FromAgent {
 pub(crate) enum FromRegistry {
     Registered(Box<Registered>),
     Order(Box<Order>),
+    Volume(Box<VolumeOrder>),
     HangUp,
 }
 
@@ -51,7 +57,7 @@ pub(crate) struct Connection {
     pub(crate) registry_end: bool,
     up_until: Millis,
     down_until: Millis,
-    orders: VecDeque<Order>,
+    orders: VecDeque<FromRegistry>,
 }
 
 /// One direction between a machine and all registries.
@@ -108,8 +114,8 @@ impl World {
         let pause = self.latency();
         let arrives = self.now + pause;
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if let FromRegistry::Order(order) = &message {
-            connection.orders.push_back((**order).clone());
+        if matches!(message, FromRegistry::Order(_) | FromRegistry::Volume(_)) {
+            connection.orders.push_back(message.clone());
             if connection.orders.len() > KEPT_ORDERS {
                 connection.orders.pop_front();
             }
@@ -186,7 +192,11 @@ impl World {
             .process
             .as_ref()
             .is_some_and(|process| process.connection.is_some_and(|newest| newest > id));
-        if newer && matches!(message, FromAgent::Answer(_)) {
+        let answers = matches!(
+            message,
+            FromAgent::Answer(_) | FromAgent::LabelAnswer(_) | FromAgent::UseAnswer(_)
+        );
+        if newer && answers {
             self.fault(Fault::LateAnswer);
         }
         match message {
@@ -208,13 +218,20 @@ impl World {
             }
             return;
         }
-        if let FromRegistry::Order(order) = message
-            && process.is_some()
-            && self.scenario.late_orders
-        {
-            self.fault(Fault::LateOrder);
-            note!(self, "network: an order over an old connection arrives late");
-            self.agent_hears_order(machine, id, *order);
+        if process.is_some() && self.scenario.late_orders {
+            match message {
+                FromRegistry::Order(order) => {
+                    self.fault(Fault::LateOrder);
+                    note!(self, "network: an order over an old connection arrives late");
+                    self.agent_hears_order(machine, id, *order);
+                }
+                FromRegistry::Volume(order) => {
+                    self.fault(Fault::LateVolumeOrder);
+                    note!(self, "network: an order about volumes arrives late");
+                    self.agent_hears_of_volume(machine, *order);
+                }
+                FromRegistry::Registered(_) | FromRegistry::HangUp => {}
+            }
         }
         self.drop_if_done(id);
     }
@@ -233,10 +250,7 @@ impl World {
         let order = orders[self.rng.index(orders.len())].clone();
         self.fault(Fault::DoubledOrder);
         let pause = self.latency();
-        self.after(
-            pause,
-            Event::Down { connection: id, message: FromRegistry::Order(Box::new(order)) },
-        );
+        self.after(pause, Event::Down { connection: id, message: order });
     }
 
     /// The agent gives a connection up, and says so.

@@ -5,11 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use hotbay_core::cluster::{Cluster, Effects, Event as Happens, FreshIds, Refused, Reply, Write};
+use hotbay_core::cluster::{
+    Cluster, Effects, Event as Happens, FreshIds, Refused, Reply, VolumeRefused, Write,
+};
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId, SessionNumber, TermId};
-use hotbay_core::pace::{Monotonic, Pace, REPEATED_AT_ONCE};
+use hotbay_core::pace::{Monotonic, Pace};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::{LabelOrder, UseOrder, VolumeOrder};
 
 use crate::check::{Invariant, Told};
 use crate::fault::Fault;
@@ -17,6 +20,7 @@ use crate::log::note;
 use crate::network::{ConnectionId, FromAgent, FromRegistry};
 use crate::scenario::{Kind, Millis, SECOND};
 use crate::store::Store;
+use crate::volumes::VolumeTold;
 use crate::world::{Event, World};
 
 const FIRST_WRITE_PAUSE: Millis = 100;
@@ -47,14 +51,14 @@ pub(crate) struct Process {
     pub(crate) writing: Option<Batch>,
     write_pause: Millis,
     /// The last write failed: nothing is promised now.
-    failing: bool,
+    pub(crate) failing: bool,
     pub(crate) sessions: BTreeMap<SessionNumber, ConnectionId>,
     newest_session: SessionNumber,
-    pace: Pace,
-    started: Millis,
+    pub(crate) pace: Pace,
+    pub(crate) started: Millis,
     /// Its term is durable.
     pub(crate) serving: bool,
-    timer: Option<Millis>,
+    pub(crate) timer: Option<Millis>,
 }
 
 #[derive(Debug)]
@@ -65,9 +69,9 @@ pub(crate) struct Batch {
 
 /// What waits behind the gate.
 #[derive(Debug)]
-enum Held {
+pub(crate) enum Held {
     ToAgent(SessionNumber, FromRegistry),
-    Reply { client: usize, call: u64, reply: Reply, told: Vec<Told> },
+    Reply { client: usize, call: u64, reply: Reply, told: Vec<Told>, volume: Option<VolumeTold> },
 }
 
 /// Who brought an event.
@@ -125,7 +129,7 @@ impl World {
     }
 
     /// The process of a site, if it is still the one that something was meant for.
-    fn process(&mut self, site: usize, reign: u64) -> Option<&mut Process> {
+    pub(crate) fn process(&mut self, site: usize, reign: u64) -> Option<&mut Process> {
         self.sites[site].process.as_mut().filter(|process| process.reign == reign)
     }
 
@@ -227,6 +231,9 @@ impl World {
                 Happens::Devices { session, devices, conditions: Vec::new(), fresh }
             }
             FromAgent::Answer(answer) => Happens::Answer { session, answer },
+            FromAgent::LabelTold(drive, told) => Happens::LabelTold { session, drive, told },
+            FromAgent::LabelAnswer(answer) => Happens::LabelAnswer { session, answer },
+            FromAgent::UseAnswer(answer) => Happens::UseAnswer { session, answer },
             FromAgent::HangUp => Happens::SessionClosed(session),
         };
         self.apply(site, event, Caller::Agent(id));
@@ -293,29 +300,38 @@ impl World {
                 if changes && matches!(asked, Happens::Act { dry_run: true, .. }) {
                     self.breaks(Invariant::DryRunChanges, format!("{asked:?}"));
                 }
-                let told = self.applied(site, &asked, caller, &effects.reply);
+                let told = self.applied(site, &asked, caller, &effects);
                 self.carry_out(site, effects, caller, told);
             }
             Err(refused) => {
                 note!(self, "registry {site}: refuses: {refused}");
-                self.not_taken(&refused, caller);
+                self.not_taken(site, &refused, caller);
             }
         }
         if let (Some(drive), Some(process)) = (about, self.sites[site].process.as_mut()) {
             // An order that is repeated may be answered twice, and the second answer may take back the first.
             match process.cluster.owed(drive) {
                 Some(_) => process.pace.keep(drive, Monotonic(self.now - process.started)),
-                None => process.pace.forget(drive),
+                None if process.cluster.owed_volume_orders(drive).is_empty() => {
+                    process.pace.forget(drive);
+                }
+                None => {}
             }
         }
         self.turn_ends(site);
     }
 
-    fn not_taken(&mut self, refused: &Refused, caller: Caller) {
+    fn not_taken(&mut self, site: usize, refused: &Refused, caller: Caller) {
         match (refused, caller) {
             (Refused::Registration(why), Caller::Agent(id)) => {
                 self.registration_refused(id, why);
                 self.refuse(caller);
+            }
+            (Refused::Volume(VolumeRefused::NoSuchVolume), Caller::Client { client, call }) => {
+                // To whoever wants it gone this is good news, and waits for the store as such.
+                let (told, volume) = (Vec::new(), Some(VolumeTold::Gone));
+                let reply = Reply::Nothing;
+                self.hold(site, Held::Reply { client, call, reply, told, volume });
             }
             (Refused::OldSession, _) | (_, Caller::Client { .. }) => self.refuse(caller),
             (
@@ -323,8 +339,7 @@ impl World {
                 | Refused::CertificateRevoked { .. }
                 | Refused::StaleAnswer
                 | Refused::NoSuchDrive
-                | Refused::Volume(_)
-                | Refused::TakesNoVolumes { .. },
+                | Refused::Volume(_),
                 Caller::Agent(_) | Caller::Nobody,
             ) => {}
         }
@@ -336,14 +351,14 @@ impl World {
             Caller::Agent(id) => self.registry_notices(id),
             Caller::Client { client, call } => {
                 let pause = self.latency();
-                self.after(pause, Event::Answered { client, call, reply: None });
+                self.after(pause, Event::Answered { client, call, reply: None, volume: None });
             }
             Caller::Nobody => {}
         }
     }
 
     fn carry_out(&mut self, site: usize, effects: Effects, caller: Caller, told: Vec<Told>) {
-        let Effects { writes, orders, volume_orders: _, reply, notices, sessions_end } = effects;
+        let Effects { writes, orders, volume_orders, reply, notices, sessions_end } = effects;
         self.terms_known(site, &writes);
         if sessions_end {
             self.end_sessions(site);
@@ -372,12 +387,24 @@ impl World {
             process.pace.sent(order.drive, now);
             self.hold(site, Held::ToAgent(session, FromRegistry::Order(Box::new(order))));
         }
+        for (session, order) in volume_orders {
+            let process = self.sites[site].process.as_mut().expect("still there");
+            match &order {
+                VolumeOrder::Label(order) if process.cluster.owed(order.drive).is_none() => {
+                    process.pace.sent(order.drive, now);
+                }
+                VolumeOrder::Label(LabelOrder { drive, .. })
+                | VolumeOrder::Use(UseOrder { drive, .. }) => process.pace.keep(*drive, now),
+            }
+            self.hold(site, Held::ToAgent(session, FromRegistry::Volume(Box::new(order))));
+        }
         if let Caller::Client { client, call } = caller {
-            self.hold(site, Held::Reply { client, call, reply, told });
+            let volume = self.told_of_volume(site, &reply);
+            self.hold(site, Held::Reply { client, call, reply, told, volume });
         }
     }
 
-    fn hold(&mut self, site: usize, held: Held) {
+    pub(crate) fn hold(&mut self, site: usize, held: Held) {
         let process = self.sites[site].process.as_mut().expect("it decided this");
         if let Some(free) = process.gate.hold(held) {
             self.let_out(site, free);
@@ -396,11 +423,15 @@ impl World {
                             self.order_leaves(site, session, order);
                         }
                     }
+                    FromRegistry::Volume(order) => self.volume_order_leaves(site, session, order),
                     FromRegistry::HangUp => {}
                 }
                 self.send_down(id, message);
             }
-            Held::Reply { client, call, reply, told } => {
+            Held::Reply { client, call, reply, told, volume } => {
+                if let Some(volume) = &volume {
+                    self.volume_told(site, volume);
+                }
                 for told in &told {
                     self.told(site, told);
                     if self.scenario.kind == Kind::Isolation && told.changed {
@@ -409,40 +440,13 @@ impl World {
                     }
                 }
                 let pause = self.latency();
-                self.after(pause, Event::Answered { client, call, reply: Some(reply) });
+                self.after(pause, Event::Answered { client, call, reply: Some(reply), volume });
             }
         }
-    }
-
-    pub(crate) fn repeat_orders(&mut self, site: usize, reign: u64) {
-        let now = self.now;
-        let Some(process) = self.process(site, reign) else { return };
-        if process.timer == Some(now) {
-            process.timer = None;
-        }
-        let due = process.pace.due(Monotonic(now - process.started));
-        if due.len() > REPEATED_AT_ONCE {
-            let what = format!("{} orders repeated at one moment", due.len());
-            self.breaks(Invariant::HotLoop, what);
-            return;
-        }
-        for drive in due {
-            let process = self.sites[site].process.as_mut().expect("looked at above");
-            match process.cluster.owed(drive) {
-                // While the store fails nothing leaves, and repetitions would only pile up behind the gate.
-                Some(_) if process.failing => {}
-                Some((session, order)) => {
-                    let message = FromRegistry::Order(Box::new(order));
-                    self.hold(site, Held::ToAgent(session, message));
-                }
-                None => process.pace.forget(drive),
-            }
-        }
-        self.turn_ends(site);
     }
 
     /// After every event: hands the collected batch to the store, if that is free, and sets the timer.
-    fn turn_ends(&mut self, site: usize) {
+    pub(crate) fn turn_ends(&mut self, site: usize) {
         let Some(process) = self.sites[site].process.as_mut() else { return };
         let (reign, now) = (process.reign, self.now);
         let mut handed_over = false;
@@ -469,9 +473,7 @@ fn asks(event: &Happens) -> bool {
         | Happens::Act { .. }
         | Happens::Adopt { .. }
         | Happens::Certify { .. }
-        | Happens::Volume { .. }
-        | Happens::Place { .. }
-        | Happens::Free { .. } => true,
+        | Happens::Volume { .. } => true,
         Happens::Devices { .. }
         | Happens::Answer { .. }
         | Happens::LabelTold { .. }

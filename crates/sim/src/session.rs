@@ -2,6 +2,7 @@
 
 use hotbay_core::agent::{Effect, Event as Happens};
 use hotbay_core::message::{Order, Registered};
+use hotbay_core::volume::orders::VolumeOrder;
 
 use crate::log::note;
 use crate::machine::{FIRST_DIAL_PAUSE, short};
@@ -92,6 +93,7 @@ impl World {
                 self.registration_accepted(machine, id, *registered);
             }
             FromRegistry::Order(order) => self.agent_hears_order(machine, id, *order),
+            FromRegistry::Volume(order) => self.agent_hears_of_volume(machine, *order),
             FromRegistry::HangUp => self.agent_notices(id),
         }
     }
@@ -114,6 +116,15 @@ impl World {
             self.order_taken(machine, id);
         }
         self.perform(machine, effects);
+    }
+
+    pub(crate) fn agent_hears_of_volume(&mut self, machine: usize, order: VolumeOrder) {
+        note!(self, "{}: ordered {order:?}", self.machines[machine].name);
+        let event = match order {
+            VolumeOrder::Label(order) => Happens::LabelOrder(order),
+            VolumeOrder::Use(order) => Happens::UseOrder(order),
+        };
+        self.step_agent(machine, event);
     }
 
     fn registration_accepted(&mut self, machine: usize, id: ConnectionId, answer: Registered) {

@@ -1,8 +1,11 @@
 //! Steps on drives by the agent's children, and the death of an agent in the middle of them.
 
-use hotbay_core::agent::{Effect, Event as Happens};
+use hotbay_core::agent::{Effect, Event as Happens, Identity};
+use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, MachineId};
 use hotbay_core::message::Obstacle;
+use hotbay_core::order::Generation;
+use hotbay_core::volume::orders::LabelResult;
 
 use crate::drive::Work;
 use crate::fault::Fault;
@@ -23,7 +26,9 @@ impl World {
         let mut lasts = self.rng.between(1, most);
         let disk = match &work {
             Work::Attach { work, .. } => self.disk_with(machine, &work.evidence),
-            Work::Relabel { disk, .. } | Work::Detach { disk, .. } => Some(*disk),
+            Work::Relabel { disk, .. }
+            | Work::Detach { disk, .. }
+            | Work::ChangeLabel { disk, .. } => Some(*disk),
             Work::Prove { evidence, .. } => self.disk_with(machine, evidence),
         };
         if disk.is_some_and(|disk| self.disks[disk].hangs) {
@@ -57,27 +62,44 @@ impl World {
                         self.fault(Fault::TakenOver);
                     }
                     self.agent_of(machine).open.insert(drive, disk);
+                    self.label_is_known(machine, drive, disk);
                 }
                 Happens::Attached { drive, result: ended.map(|(_, label)| label) }
             }
             Work::Relabel { work, identity, disk } => {
                 let result = self.relabel_ends(disk, &work, identity);
+                if result.is_ok() {
+                    self.label_is_known(machine, drive, disk);
+                }
                 Happens::Attached { drive, result }
             }
             Work::Detach { generation, identity, disk, evidence } => {
-                let label = self.release_ends(disk, drive, generation, identity);
-                self.agent_of(machine).open.remove(&drive);
-                Happens::Closed { drive, label, result: self.proof(machine, &evidence) }
+                self.detach_ends(machine, drive, (generation, identity), disk, &evidence)
             }
             Work::Prove { generation, identity, evidence } => {
                 let label =
                     self.release_closed_ends(machine, drive, generation, identity, &evidence);
-                Happens::Closed { drive, label, result: self.proof(machine, &evidence) }
+                let disk = self.disk_with(machine, &evidence);
+                let in_use = disk.and_then(|disk| self.in_use(disk, identity));
+                let result = match in_use {
+                    Some(volumes) => Err(Obstacle::InUse { volumes }),
+                    None => self.proof(machine, &evidence),
+                };
+                Happens::Closed { drive, label, result }
+            }
+            Work::ChangeLabel { order, by, disk } => {
+                let result = self.change_ends(machine, disk, &order, by);
+                if !matches!(result, LabelResult::Failed { .. }) {
+                    self.label_is_known(machine, drive, disk);
+                }
+                Happens::LabelChanged { drive, result }
             }
         };
         let well = matches!(
             &event,
-            Happens::Attached { result: Ok(_), .. } | Happens::Closed { result: Ok(()), .. }
+            Happens::Attached { result: Ok(_), .. }
+                | Happens::Closed { result: Ok(()), .. }
+                | Happens::LabelChanged { .. }
         );
         note!(self, "{}: {}", self.machines[machine].name, said(&event));
         let effects = self.agent_of(machine).agent.step(event);
@@ -85,6 +107,32 @@ impl World {
             self.succeeded(machine, drive);
         }
         self.perform(machine, effects);
+    }
+
+    /// A detach ends: the drive is closed, or stays open because volumes are on it.
+    fn detach_ends(
+        &mut self,
+        machine: usize,
+        drive: DriveId,
+        (generation, identity): (Generation, Identity),
+        disk: usize,
+        evidence: &Evidence,
+    ) -> Happens {
+        let there = self.machines[machine].bays.contains(&Some(disk));
+        if let Some(volumes) = self.in_use(disk, identity).filter(|_| there) {
+            self.fault(Fault::DetachRefusedInUse);
+            return Happens::StillOpen { drive, obstacle: Obstacle::InUse { volumes } };
+        }
+        let label = self.release_ends(disk, drive, generation, identity);
+        self.agent_of(machine).open.remove(&drive);
+        Happens::Closed { drive, label, result: self.proof(machine, evidence) }
+    }
+
+    /// The agent keeps what it read of the label of an open drive.
+    fn label_is_known(&mut self, machine: usize, drive: DriveId, disk: usize) {
+        if let Some(told) = self.disks[disk].label.told() {
+            self.agent_of(machine).labels.insert(drive, told);
+        }
     }
 
     /// The agent dies, and its descriptors and children with it; a child that hangs may outlive it.
@@ -109,6 +157,7 @@ impl World {
         if let Some(id) = process.connection {
             if power {
                 self.fault(Fault::PowerLoss);
+                self.machines[machine].mapped.clear();
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.agent_end = false;
                 }
@@ -188,6 +237,10 @@ fn said(event: &Happens) -> String {
         Happens::Attached { drive, result: Err(obstacle) }
         | Happens::Closed { drive, result: Err(obstacle), .. } => {
             format!("{}: {obstacle}", short(*drive))
+        }
+        Happens::StillOpen { drive, obstacle } => format!("{}: {obstacle}", short(*drive)),
+        Happens::LabelChanged { drive, result } => {
+            format!("the label of {} was changed: {result:?}", short(*drive))
         }
         _ => String::new(),
     }

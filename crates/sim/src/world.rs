@@ -7,9 +7,10 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use hotbay_core::cluster::Reply;
-use hotbay_core::ids::DriveId;
+use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::order::Generation;
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::Epoch;
 
 use crate::chaos::Undo;
 use crate::check::{Invariant, Ledger, Violation};
@@ -22,6 +23,7 @@ use crate::network::{Connection, ConnectionId, FromAgent, FromRegistry};
 use crate::registry::Site;
 use crate::rng::Rng;
 use crate::scenario::{Millis, Scenario};
+use crate::volumes::VolumeTold;
 
 /// More events than any healthy run has: a loop without a pause is found, not waited for.
 const EVENTS_MAX: u64 = 3_000_000;
@@ -87,6 +89,7 @@ pub(crate) enum Event {
         client: usize,
         call: u64,
         reply: Option<Reply>,
+        volume: Option<VolumeTold>,
     },
     Unanswered {
         client: usize,
@@ -113,6 +116,7 @@ pub(crate) enum AgentEvent {
     StepEnds { drive: DriveId },
     StepStuck { drive: DriveId, step: u64 },
     Retry { drive: DriveId, pause: u64 },
+    UseEnds { volume: VolumeId, epoch: Epoch },
     Look,
 }
 
@@ -231,7 +235,9 @@ impl World {
             Event::ChildEnds { machine, child } => self.child_ends(machine, child),
             Event::ClientActs { client } => self.client_acts(client),
             Event::Asked { client, call, request } => self.asked(client, call, request),
-            Event::Answered { client, call, reply } => self.answered(client, call, reply),
+            Event::Answered { client, call, reply, volume } => {
+                self.answered(client, call, reply, volume);
+            }
             Event::Unanswered { client, call } => self.unanswered(client, call),
             Event::Chaos => self.chaos(),
             Event::Undo(undo) => self.undo(undo),

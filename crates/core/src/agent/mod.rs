@@ -197,6 +197,8 @@ pub struct Agent {
     held_uses: Vec<(Written, UseAnswer)>,
     /// Volumes whose use is being ended.
     ending: BTreeSet<VolumeId>,
+    /// Volumes whose use was taken back, and that nothing here uses: it was looked at since this agent started.
+    ended: BTreeSet<VolumeId>,
 }
 
 /// Whether a write of the record is under way, and whether another must follow.
@@ -312,6 +314,7 @@ impl Agent {
             held: Vec::new(),
             held_uses: Vec::new(),
             ending: BTreeSet::new(),
+            ended: BTreeSet::new(),
         };
         let mut effects = Vec::new();
         agent.advance_all(&mut effects);

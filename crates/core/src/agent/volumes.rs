@@ -3,11 +3,14 @@
 //! A label order changes nothing that is remembered: the label itself says by its sequence what was done. A use is on
 //! the agent's own disk before it counts; one that ends is ended on the machine first, and then answered.
 
-use super::{Actual, Agent, Effect, UseMemory, Written};
+use std::collections::BTreeSet;
+
+use super::{Actual, Agent, AgentRecord, Effect, UseMemory, Written};
 use crate::ids::{DriveId, VolumeId};
 use crate::label::change::{Basis, Change};
 use crate::message::UseReport;
 use crate::order::Goal;
+use crate::rules::Rule;
 use crate::volume::Epoch;
 use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, UseAnswer, UseOrder, UseResult};
 
@@ -42,12 +45,17 @@ impl Agent {
             }
             Some(local) if wanted && matches!(local.actual, Actual::Open { .. }) => {
                 let Actual::Open { label } = local.actual else { unreachable!("looked at above") };
-                local.actual = Actual::ChangingLabel { label };
                 let freed = order.changes.iter().filter_map(|change| match change {
                     Change::Free { volume } | Change::Withdraw { volume } => Some(*volume),
                     Change::Place(_) | Change::Grow { .. } | Change::Erase { .. } => None,
                 });
-                let freed = freed.collect();
+                let freed: Vec<_> = freed.collect();
+                let uses = in_use(&self.record, &self.ended, &freed);
+                if !uses.is_empty() && self.rules.hold(Rule::FreeUnused) {
+                    let result = LabelResult::InUse { uses };
+                    return self.answer_label(drive, order.basis, result, effects);
+                }
+                local.actual = Actual::ChangingLabel { label };
                 local.label_work = Some(LabelWork { basis: order.basis, freed, asked: true });
                 effects.push(Effect::ChangeLabel { generation: label, order });
             }
@@ -87,15 +95,19 @@ impl Agent {
             return;
         }
         let before = self.record.volumes.get(&volume);
-        if let Some(before) = before.filter(|before| !grant.may_follow(&before.grant)) {
-            let why = format!("a later use was seen, of epoch {}", before.grant.epoch);
+        if let Some(before) = before.filter(|before| !grant.may_follow(&before.grant))
+            && self.rules.hold(Rule::UseEpoch)
+        {
+            let seen = before.grant.epoch;
+            let why = format!("a later use was seen, of epoch {seen}");
             let (epoch, granted) = (grant.epoch, grant.granted);
-            self.answer_use(volume, (epoch, granted), UseResult::Refused { why }, effects);
+            self.answer_use(volume, (epoch, granted), UseResult::Refused { why, seen }, effects);
             return;
         }
         let after = UseMemory { drive, grant };
         if before != Some(&after) {
             self.record.volumes.insert(volume, after);
+            self.ended.remove(&volume);
             self.write(effects);
         }
         if grant.granted {
@@ -114,7 +126,14 @@ impl Agent {
     ) {
         self.ending.remove(&volume);
         let result = match result {
-            Ok(()) => UseResult::Done,
+            Ok(()) => {
+                let memory = self.record.volumes.get(&volume);
+                if memory.is_some_and(|memory| !memory.grant.granted && memory.grant.epoch == epoch)
+                {
+                    self.ended.insert(volume);
+                }
+                UseResult::Done
+            }
             Err(why) => UseResult::Waiting { why },
         };
         self.answer_use(volume, (epoch, false), result, effects);
@@ -172,6 +191,7 @@ impl Agent {
             memory.grant.granted || !freed.contains(volume)
         };
         self.record.volumes.retain(over);
+        self.ended.retain(|volume| !freed.contains(volume));
         if self.record.volumes.len() != before {
             self.write(effects);
         }
@@ -198,6 +218,7 @@ impl Agent {
         let incarnation = self.incarnation;
         let answer = UseAnswer { volume, incarnation, epoch, granted, result };
         match self.pending_write() {
+            _ if !self.rules.hold(Rule::UseBeforeAnswer) => effects.push(Effect::SendUse(answer)),
             Written::Yes => effects.push(Effect::SendUse(answer)),
             written @ (Written::WithThisWrite | Written::WithTheNextWrite) => {
                 self.held_uses.retain(|(_, held)| held.volume != volume);
@@ -205,4 +226,16 @@ impl Agent {
             }
         }
     }
+}
+
+/// Of the volumes that are to be freed, those of which it is not known that nothing on this machine uses them: granted,
+/// or taken back and not ended since this agent started.
+fn in_use(
+    record: &AgentRecord,
+    ended: &BTreeSet<VolumeId>,
+    freed: &[VolumeId],
+) -> Vec<(VolumeId, Epoch)> {
+    let known = freed.iter().filter(|volume| !ended.contains(volume));
+    let uses = known.filter_map(|volume| Some((*volume, record.volumes.get(volume)?.grant.epoch)));
+    uses.collect()
 }

@@ -46,6 +46,7 @@ impl Cluster {
             given_up: BTreeSet::new(),
             volumes: BTreeMap::new(),
             volume_by_name: BTreeMap::new(),
+            uses: BTreeSet::new(),
             by_fill: BTreeSet::new(),
         };
         for record in nodes {
@@ -87,6 +88,7 @@ impl Cluster {
             given_up: BTreeSet::new(),
             volumes: BTreeMap::new(),
             volume_by_name: BTreeMap::new(),
+            uses: BTreeSet::new(),
             by_fill: BTreeSet::new(),
         }
     }

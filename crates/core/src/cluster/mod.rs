@@ -16,7 +16,6 @@ mod load;
 mod newcomer;
 mod node_labels;
 mod notice;
-mod place;
 mod planned;
 mod presence;
 mod purge;
@@ -131,16 +130,6 @@ pub enum Event {
         request: VolumeRequest,
         asked_by: String,
     },
-    /// A volume is placed on a drive.
-    Place {
-        volume: VolumeId,
-        drive: DriveId,
-    },
-    /// A volume is off its drive.
-    Free {
-        volume: VolumeId,
-        drive: DriveId,
-    },
 }
 
 /// Ids drawn outside, for what an event may make.
@@ -189,8 +178,6 @@ pub enum Refused {
     StaleAnswer,
     #[error("no such drive")]
     NoSuchDrive,
-    #[error("the drive takes no volumes: {why}")]
-    TakesNoVolumes { why: &'static str },
     #[error(transparent)]
     Volume(#[from] VolumeRefused),
 }
@@ -219,6 +206,8 @@ pub struct Cluster {
     given_up: BTreeSet<DriveId>,
     volumes: BTreeMap<VolumeId, Volume>,
     volume_by_name: BTreeMap<VolumeName, VolumeId>,
+    /// Which node uses which volume. A drive may have gone to another node meanwhile.
+    uses: BTreeSet<(NodeId, VolumeId)>,
     /// The drives whose labels are known, the least filled first.
     by_fill: BTreeSet<volumes::Rank>,
 }
@@ -318,8 +307,6 @@ impl Cluster {
             Event::UseAnswer { session, answer } => self.use_answer(session, answer, now_ms),
             Event::VolumeReport { session, report } => self.volume_report(session, report),
             Event::Volume { request, asked_by } => Ok(self.request(request, &asked_by, now_ms)?),
-            Event::Place { volume, drive } => self.place_by_hand(volume, drive),
-            Event::Free { volume, drive } => self.free(volume, drive),
         }
     }
 
@@ -410,8 +397,8 @@ impl Cluster {
             let drive = self.drives.get_mut(&id).expect("nodes list known drives");
             drive.contact = Contact::Silent;
             self.forget_label(id);
-            self.forget_uses_on(id);
         }
+        self.forget_uses_on(id);
         effects
     }
 

@@ -352,13 +352,13 @@ impl Cluster {
         effects: &mut Effects,
     ) -> (Vec<Order>, Vec<Order>) {
         let (mut allowed, mut unknown) = (Vec::new(), Vec::new());
+        self.forget_uses_on(node);
         let ids: Vec<_> = self.nodes[&node].drives.iter().copied().collect();
         for id in ids {
             let report = reports.get(&id);
             let open = report.is_some_and(|report| report.open);
             self.drives.get_mut(&id).expect("listed").contact = Contact::Reported { open };
             self.forget_label(id);
-            self.forget_uses_on(id);
             let state = self.drives[&id].record.state;
             if open
                 && self.rules.hold(Rule::ReopenedIsClosing)

@@ -402,21 +402,21 @@ impl Cluster {
     ) -> Vec<Order> {
         let mut told = Effects::default();
         for report in reports.filter(|report| report.open) {
-            let elsewhere =
-                self.drives.get(&report.drive).is_some_and(|drive| drive.record.node != node);
+            let known = self.drives.get(&report.drive).map(|drive| &drive.record);
+            let Some(record) = known.filter(|record| record.node != node) else { continue };
             // Its label may be another node's by now, and then says nothing of what this one was told.
             let seen = DriveReport {
                 label: report.label.filter(|_| report.seen.is_none()),
                 ..report.clone()
             };
-            let closed_at = seen.newest().map(|(generation, goal)| match goal {
-                Goal::Attach => generation.next(),
+            let closed_at = match seen.newest() {
+                Some((generation, Goal::Attach)) => generation.next(),
                 // It was told before, and has not got to it.
-                Goal::Detach => generation,
-            });
-            if let Some(generation) = closed_at.filter(|_| elsewhere) {
-                self.close_for_another(node, report.drive, generation, &mut told);
-            }
+                Some((generation, Goal::Detach)) => generation,
+                // Opened by its label, without a record; and the label has left with the drive.
+                None => record.generation,
+            };
+            self.close_for_another(node, report.drive, closed_at, &mut told);
         }
         told.orders.into_iter().map(|(_, order)| order).collect()
     }

@@ -2,13 +2,15 @@
 
 use super::{Holder, NotTakenOver};
 use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
-use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says, store};
+use crate::cluster::testing::{
+    DRIVE, act, device, lead, register, registered, says, store, volume_on,
+};
 use crate::cluster::{
     Cluster, Effects, Event, Newcomer, Records, Refused, Reply, State, StateHash,
 };
 use crate::cms::{Action, Code, Outcome, Reason, TakeOver, Target};
 use crate::device::{Denied, LabelSeen, Observed};
-use crate::ids::{DriveId, Incarnation, SessionNumber, TermId, VolumeId};
+use crate::ids::{DriveId, Incarnation, SessionNumber, TermId};
 use crate::message::{Answer, AnswerResult, Obstacle, Order};
 use crate::order::{Generation, Goal};
 use crate::rules::Rules;
@@ -156,8 +158,7 @@ fn the_word_of_a_person_stands_for_a_node_that_is_silent() {
 #[test]
 fn volumes_come_along() {
     let (mut cluster, _) = in_operation();
-    let volume = VolumeId::from_bits(9);
-    cluster.apply(Event::Place { volume, drive: DRIVE }, 0).unwrap();
+    let volume = volume_on(&mut cluster, A, DRIVE);
     act(&mut cluster, Action::RemoveDevice(target("S1")));
     goes_silent(&mut cluster, A, 0);
     let (_, outcome) = take_over(&mut cluster);

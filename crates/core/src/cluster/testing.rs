@@ -1,13 +1,21 @@
 //! A registry and agents for unit tests.
 
-use super::{Cluster, Effects, Event, FreshIds, Records, Refused, Reply, Write};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Cluster, Effects, Event, FreshIds, Records, Refused, Reply, VolumeRequest, Write};
 use crate::agent::Agent;
 use crate::cms::{Action, Outcome};
 use crate::device::{DeviceKind, Media, Observed};
 use crate::evidence::Evidence;
-use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, SessionNumber, TermId};
+use crate::ids::{
+    CertificateNumber, ClusterId, DriveId, MachineId, NodeId, SessionNumber, TermId, VolumeId,
+};
+use crate::label::change::{Basis, LabelTold};
 use crate::message::{Registered, Registration};
 use crate::rules::Rules;
+use crate::volume::class::Class;
+use crate::volume::orders::{LabelAnswer, LabelResult, VolumeOrder};
+use crate::volume::{Size, Wish};
 
 /// The drive of the first node that registers.
 pub(crate) const DRIVE: DriveId = DriveId::from_bits(7);
@@ -105,4 +113,31 @@ pub(super) fn act(cluster: &mut Cluster, action: Action) -> (Effects, Outcome) {
     let Reply::Acted(outcomes) = &effects.reply else { panic!("not acted") };
     let outcome = outcomes[0].clone();
     (effects, outcome)
+}
+
+/// Has a volume made on a drive that is in operation.
+pub(super) fn volume_on(cluster: &mut Cluster, session: SessionNumber, drive: DriveId) -> VolumeId {
+    let basis = Basis { sequence: 1, checksum: 0 };
+    let told = LabelTold { basis, extents: vec![], limit_bytes: 1 << 30 };
+    cluster.apply(Event::LabelTold { session, drive, told }, 0).unwrap();
+    let volume = VolumeId::from_bits(9);
+    let wish = Wish {
+        name: "pvc-9".parse().unwrap(),
+        size: Size::of(1 << 20).unwrap(),
+        class: Class { max_shares: 1, ..Class::default() },
+        parameters: BTreeMap::new(),
+        nodes: BTreeSet::new(),
+        preferred: vec![],
+        claim: None,
+    };
+    let request = VolumeRequest::Create { id: volume, wish: Box::new(wish) };
+    let asked = Event::Volume { request, asked_by: "me".into() };
+    let effects = cluster.apply(asked, 0).unwrap();
+    let [(session, VolumeOrder::Label(order))] = &effects.volume_orders[..] else {
+        panic!("{effects:?}")
+    };
+    let result = LabelResult::Done { now: Basis { sequence: 2, checksum: 0 } };
+    let answer = LabelAnswer { drive, incarnation: order.incarnation, on: order.basis, result };
+    cluster.apply(Event::LabelAnswer { session: *session, answer }, 0).unwrap();
+    volume
 }

@@ -13,6 +13,7 @@ use thiserror::Error;
 use super::extents::{ALIGNMENT_BYTES, Extent, FIRST_EXTENT_BYTES, MOST_EXTENTS, Use};
 use super::{Header, checksum};
 use crate::ids::VolumeId;
+use crate::rules::{Rule, Rules};
 
 /// How many changes an order may have.
 pub const MOST_CHANGES: usize = 64;
@@ -115,8 +116,19 @@ pub fn changed(
     changes: &[Change],
     limit_bytes: u64,
 ) -> Result<Changed, ChangeRefused> {
+    changed_by(Rules::default(), header, extents, (basis, changes), limit_bytes)
+}
+
+/// The same, by the rules that are given.
+pub fn changed_by(
+    rules: Rules,
+    header: &Header,
+    extents: &[Extent],
+    (basis, changes): (Basis, &[Change]),
+    limit_bytes: u64,
+) -> Result<Changed, ChangeRefused> {
     let found = Basis::of(header);
-    if found != basis {
+    if found != basis && rules.hold(Rule::LabelBasis) {
         return Err(ChangeRefused::OtherLabel { decided: basis, found });
     }
     if !header.in_operation {

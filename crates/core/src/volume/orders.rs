@@ -46,6 +46,8 @@ pub enum LabelResult {
     Refused { why: String, told: LabelTold },
     /// Whether anything was changed is not known.
     Failed { error: String },
+    /// Nothing was changed: what was to be freed may still be used on this machine, by these epochs.
+    InUse { uses: Vec<(VolumeId, Epoch)> },
 }
 
 /// Registry to agent: a volume may be used, or may not any more.
@@ -102,11 +104,11 @@ pub enum UseResult {
     /// It is on the agent's disk, and so it is.
     Done,
     /// The agent goes on by itself, and answers again.
-    Waiting {
-        why: String,
-    },
+    Waiting { why: String },
     Refused {
         why: String,
+        /// The newest epoch that the agent has seen.
+        seen: Epoch,
     },
 }
 

@@ -257,6 +257,7 @@ pub(crate) const FULL: [Bounds; 13] = [
 ];
 
 /// Every rule. A new one does not compile here until it has a configuration below.
+/// Those of labels and uses have a model of their own, `labels`.
 pub(crate) const RULES: [Rule; 20] = [
     Rule::OrderTerm,
     Rule::OrderIncarnation,
@@ -283,6 +284,9 @@ pub(crate) const RULES: [Rule; 20] = [
 /// The configuration in which a rule is missed.
 pub(crate) fn missing(rule: Rule) -> Bounds {
     let bounds = match rule {
+        Rule::LabelBasis | Rule::UseEpoch | Rule::UseBeforeAnswer | Rule::FreeUnused => {
+            unreachable!("{rule:?} is missed in the model of labels")
+        }
         Rule::OrderTerm => REGISTRY,
         Rule::OrderIncarnation => RECORD,
         Rule::OrderGeneration

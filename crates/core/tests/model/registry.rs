@@ -7,13 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hotbay_core::cluster::{
-    Cluster, Effects, Event, FreshIds, Records, Refused, RegistrationRefused, Reply, Write,
+    Cluster, Effects, Event, FreshIds, Records, Refused, RegistrationRefused, Reply, VolumeRequest,
+    Write,
 };
 use hotbay_core::cms::{Action, Code, Outcome, Target};
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{DriveId, SessionNumber, TermId, VolumeId};
+use hotbay_core::label::change::applied;
+use hotbay_core::label::extents::ALIGNMENT_BYTES;
 use hotbay_core::message::{Answer, Registration};
 use hotbay_core::order::Goal;
+use hotbay_core::volume::class::Class;
+use hotbay_core::volume::orders::{LabelAnswer, LabelResult, VolumeOrder};
+use hotbay_core::volume::{Size, Wish};
 
 use crate::invariants;
 use crate::world::{
@@ -112,10 +118,20 @@ impl World {
         changed
     }
 
-    /// A volume is placed on a drive. Says whether the registry took it.
+    /// A volume is asked for, and made if the drive takes it. Says whether the registry took it.
     pub(crate) fn place(&mut self, site: usize, drive: DriveId) -> bool {
         let before = self.sites[site].cluster.drive(drive).cloned();
-        let taken = self.decide(site, Event::Place { volume: VOLUME, drive }).is_ok();
+        let wish = Wish {
+            name: "v".parse().expect("a plain name"),
+            size: Size::of(ALIGNMENT_BYTES).expect("whole MiB"),
+            class: Class { max_shares: 1, ..Class::default() },
+            parameters: BTreeMap::new(),
+            nodes: BTreeSet::new(),
+            preferred: Vec::new(),
+            claim: None,
+        };
+        let request = VolumeRequest::Create { id: VOLUME, wish: Box::new(wish) };
+        let taken = self.ask_for_volume(site, drive, request);
         if taken {
             let before = before.expect("a volume needs a drive");
             invariants::placed(self, &before);
@@ -123,9 +139,66 @@ impl World {
         taken
     }
 
+    /// The volume is asked to be deleted, and is gone if the agent of its drive is there.
     pub(crate) fn free(&mut self, site: usize, drive: DriveId) {
-        let freed = self.decide(site, Event::Free { volume: VOLUME, drive });
-        freed.expect("a volume can always be freed");
+        self.ask_for_volume(site, drive, VolumeRequest::Delete { volume: VOLUME });
+    }
+
+    /// All that is said about a label follows at once: orders about labels late, lost and doubled have a model of their
+    /// own (`labels`).
+    fn ask_for_volume(&mut self, site: usize, drive: DriveId, request: VolumeRequest) -> bool {
+        let mut writes = Vec::new();
+        self.tell_label(site, drive, &mut writes);
+        let asked = Event::Volume { request, asked_by: String::new() };
+        let taken = self.site(site).cluster.apply(asked, 0);
+        let taken = taken.map(|effects| writes.extend(effects.writes)).is_ok();
+        while self.change_label(site, drive, &mut writes) {}
+        let here = self.site(site);
+        if !writes.is_empty() {
+            here.pending.push((here.gate.decide(), writes));
+        }
+        taken
+    }
+
+    /// The session of a drive's agent, if it is registered and has the drive open.
+    fn at_drive(&self, site: usize, drive: DriveId) -> Option<SessionNumber> {
+        let machine = machine_of(drive);
+        let there = invariants::registered(self, site, machine)
+            && invariants::is_open(self, drive)
+            && !self.machines[machine].steps.contains_key(&drive);
+        let number = self.machines[machine].connection?.number;
+        there.then(|| SessionNumber::from_number(number))
+    }
+
+    fn tell_label(&mut self, site: usize, drive: DriveId, writes: &mut Vec<Write>) {
+        let Some(session) = self.at_drive(site, drive) else { return };
+        let told = self.machine(machine_of(drive)).disk(drive).told();
+        let told = Event::LabelTold { session, drive, told };
+        if let Ok(effects) = self.site(site).cluster.apply(told, 0) {
+            writes.extend(effects.writes);
+        }
+    }
+
+    /// Carries out what is ordered about the label. Says whether there was anything.
+    fn change_label(&mut self, site: usize, drive: DriveId, writes: &mut Vec<Write>) -> bool {
+        let Some(session) = self.at_drive(site, drive) else { return false };
+        let owed = self.sites[site].cluster.owed_volume_orders(drive).into_iter().next();
+        let Some((_, VolumeOrder::Label(order))) = owed else { return false };
+        let disk = self.machine(machine_of(drive)).disk(drive);
+        let told = disk.told();
+        let changed = applied(&told.extents, &order.changes, told.limit_bytes);
+        let result = match changed {
+            Ok(changed) => {
+                disk.extents = changed.extents;
+                LabelResult::Done { now: disk.told().basis }
+            }
+            Err(why) => LabelResult::Refused { why: why.to_string(), told },
+        };
+        let (incarnation, on) = (order.incarnation, order.basis);
+        let answer = LabelAnswer { drive, incarnation, on, result };
+        let effects = self.site(site).cluster.apply(Event::LabelAnswer { session, answer }, 0);
+        writes.extend(effects.map(|effects| effects.writes).unwrap_or_default());
+        true
     }
 
     /// The registry sends again what it still waits for. Says whether there was anything.
@@ -258,9 +331,13 @@ fn store(site: &mut Site, write: Write) {
             site.durable.drives.push(*record);
             site.durable.drives.sort_by_key(|record| record.id);
         }
-        Write::Volume(_)
-        | Write::VolumeGone(_)
-        | Write::Attachment(_)
-        | Write::AttachmentGone(_) => unreachable!("volumes have no records here"),
+        Write::Volume(record) => {
+            site.durable.volumes.retain(|other| other.id != record.id);
+            site.durable.volumes.push(*record);
+        }
+        Write::VolumeGone(id) => site.durable.volumes.retain(|other| other.id != id),
+        Write::Attachment(_) | Write::AttachmentGone(_) => {
+            unreachable!("nobody uses a volume here")
+        }
     }
 }

@@ -17,6 +17,8 @@ use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, NodeName};
+use hotbay_core::label::change::{Basis, LabelTold};
+use hotbay_core::label::extents::{Digest, Extent, encode};
 use hotbay_core::message::{Answer, Order, Registered, Registration};
 use hotbay_core::order::{Generation, Goal, Ordered};
 use hotbay_core::rules::Rules;
@@ -158,6 +160,8 @@ pub(crate) struct Machine {
 pub(crate) struct Disk {
     pub(crate) id: DriveId,
     pub(crate) label: Option<LabelSeen>,
+    /// Of the label.
+    pub(crate) extents: Vec<Extent>,
     /// A descriptor of the agent is on it.
     pub(crate) open: bool,
     /// For now the machine takes it for another drive with this drive's label.
@@ -303,12 +307,20 @@ impl Disk {
         Self {
             id: DriveId::from_bits((machine as u128 + 1) * 0x100 + slot as u128),
             label: None,
+            extents: Vec::new(),
             open: false,
             mistaken: false,
             misled: false,
             acted: None,
             refused: None,
         }
+    }
+
+    /// What an agent tells of the label. Its sequence stands for what is in it, or no world would come twice.
+    pub(crate) fn told(&self) -> LabelTold {
+        let digest = Digest::of(&encode(&self.extents));
+        let basis = Basis { sequence: u64::from(digest.extents), checksum: digest.checksum };
+        LabelTold { basis, extents: self.extents.clone(), limit_bytes: 1 << 30 }
     }
 
     /// The drive as a scan of the machine shows it.

@@ -11,7 +11,7 @@ use hotbay_core::message::{AnswerResult, Order, Registered};
 use hotbay_core::order::OrderId;
 use hotbay_core::pace::{Monotonic, Pace};
 use hotbay_core::rules::Rules;
-use hotbay_core::volume::orders::VolumeOrder;
+use hotbay_core::volume::orders::{LabelOrder, UseOrder, VolumeOrder};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, Instant};
 
@@ -164,9 +164,7 @@ impl Actor {
             | Event::LabelAnswer { .. }
             | Event::UseAnswer { .. }
             | Event::VolumeReport { .. }
-            | Event::Volume { .. }
-            | Event::Place { .. }
-            | Event::Free { .. } => None,
+            | Event::Volume { .. } => None,
         };
         let answered = match &event {
             Event::Answer { answer, .. } => {
@@ -182,9 +180,7 @@ impl Actor {
             | Event::LabelAnswer { .. }
             | Event::UseAnswer { .. }
             | Event::VolumeReport { .. }
-            | Event::Volume { .. }
-            | Event::Place { .. }
-            | Event::Free { .. } => None,
+            | Event::Volume { .. } => None,
         };
         let effects = match self.cluster.apply(event, (self.surroundings.wall_ms)()) {
             Ok(effects) => effects,
@@ -255,7 +251,14 @@ impl Actor {
             self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
         }
         for (session, order) in volume_orders {
-            self.pace.sent(drive_of(&order), self.now());
+            // What is asked for about volumes again and again must not have everything else repeated as often.
+            match &order {
+                VolumeOrder::Label(order) if self.cluster.owed(order.drive).is_none() => {
+                    self.pace.sent(order.drive, self.now());
+                }
+                VolumeOrder::Label(LabelOrder { drive, .. })
+                | VolumeOrder::Use(UseOrder { drive, .. }) => self.pace.keep(*drive, self.now()),
+            }
             self.hold(Held::ToAgent(session, ToAgent::Volume(Box::new(order))));
         }
         self.hold(Held::Reply(reply, result));
@@ -405,9 +408,7 @@ fn asks(event: &Event) -> bool {
         | Event::Act { .. }
         | Event::Adopt { .. }
         | Event::Certify { .. }
-        | Event::Volume { .. }
-        | Event::Place { .. }
-        | Event::Free { .. } => true,
+        | Event::Volume { .. } => true,
         Event::Devices { .. }
         | Event::Answer { .. }
         | Event::LabelTold { .. }
@@ -415,14 +416,6 @@ fn asks(event: &Event) -> bool {
         | Event::UseAnswer { .. }
         | Event::VolumeReport { .. }
         | Event::SessionClosed(_) => false,
-    }
-}
-
-/// The drive whose agent an order about volumes goes to.
-fn drive_of(order: &VolumeOrder) -> DriveId {
-    match order {
-        VolumeOrder::Label(order) => order.drive,
-        VolumeOrder::Use(order) => order.drive,
     }
 }
 

@@ -7,12 +7,14 @@
 mod moments;
 mod pace;
 mod settled;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::order::{Generation, Goal, Term};
+use hotbay_core::volume::Epoch;
 
 use crate::log::note;
 use crate::world::World;
@@ -40,12 +42,26 @@ pub enum Invariant {
     PlacedOnClosedDrive,
     /// 5.
     ClosedUnderVolumes,
+    /// 6.
+    TwoWriters,
+    /// 6 and 8.
+    FreedInUse,
     /// 7.
     Forgotten,
     /// 7.
     ActedBeforeSaved,
     /// 7.
     AnsweredBeforeSaved,
+    /// 7.
+    NotOnLabel,
+    /// 8.
+    TwoOwners,
+    /// 8.
+    OldData,
+    /// 8.
+    ErasedOther,
+    /// 8.
+    VolumeDestroyed,
     DryRunChanges,
     /// 11.
     Delayed,
@@ -82,6 +98,15 @@ impl Invariant {
             Self::Forgotten => "7: what a client was told is durable",
             Self::ActedBeforeSaved => "7: an order is on the agent's disk before it is carried out",
             Self::AnsweredBeforeSaved => "7: an order is on the agent's disk before it is answered",
+            Self::TwoWriters => "6: at most one use of a volume is in force, the newest",
+            Self::FreedInUse => "6, 8: a volume that somebody uses is not freed",
+            Self::NotOnLabel => "7: a volume that a client was told of is on its drive's label",
+            Self::TwoOwners => "8: no byte belongs to two volumes",
+            Self::OldData => "8: no extent is given out with old data",
+            Self::ErasedOther => {
+                "8: zeroed is only what the label calls dirty, and of the volume named"
+            }
+            Self::VolumeDestroyed => "8: nothing but its own deletion takes a volume's bytes",
             Self::DryRunChanges => "a dry run changes nothing",
             Self::Delayed => "11: trouble elsewhere does not delay a node that is well",
             Self::HotLoop => "retries pause, and are bounded in flight",
@@ -119,14 +144,14 @@ enum ToldWhat {
     /// The wish is noted.
     Wish,
     /// The drive is closed. `excused`: the registry cannot know better.
-    Removed {
-        excused: bool,
-    },
-    Placed(VolumeId),
+    Removed { excused: bool },
 }
 
 /// What happened lately, by site or machine and drive.
 type PerDrive<K> = BTreeMap<(usize, DriveId), pace::Recent<K>>;
+
+/// A site, and a drive or one of its volumes.
+type AboutVolumes = (usize, (DriveId, Option<VolumeId>));
 
 /// What the checks remember.
 #[derive(Debug, Default)]
@@ -144,6 +169,14 @@ pub(crate) struct Ledger {
     by_label: BTreeSet<(usize, DriveId)>,
     /// Volumes that a client knows to be placed.
     pub(crate) volumes: BTreeMap<DriveId, BTreeSet<VolumeId>>,
+    /// Volumes that clients were told are made, with their size, until they are asked to be deleted.
+    kept: BTreeMap<VolumeId, u64>,
+    /// Volumes that were asked to be deleted.
+    given_back: BTreeSet<VolumeId>,
+    /// The newest epoch under which each volume was used.
+    epochs: BTreeMap<VolumeId, Epoch>,
+    /// By site, drive and volume: orders about volumes sent, since label or epoch, reign or session changed.
+    volume_orders: BTreeMap<AboutVolumes, pace::Recent<(u64, u64, u64)>>,
     /// By site: orders sent, since generation, reign or session changed.
     orders: PerDrive<(Generation, u64, u64)>,
     /// By machine: steps begun, since the agent's start or the generation changed.

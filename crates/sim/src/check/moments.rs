@@ -1,6 +1,8 @@
 //! The invariants that speak of a moment. Each function is called when its moment comes.
 
-use hotbay_core::cluster::{Cluster, Event, RegistrationRefused, Reply, Write};
+use hotbay_core::cluster::{
+    Cluster, Effects, Event, RegistrationRefused, Reply, VolumeRequest, Write,
+};
 use hotbay_core::cms::{Action, Code, Outcome};
 use hotbay_core::ids::DriveId;
 use hotbay_core::message::{Answer, AnswerResult, Registration};
@@ -169,7 +171,7 @@ impl World {
         site: usize,
         event: &Event,
         caller: Caller,
-        reply: &Reply,
+        effects: &Effects,
     ) -> Vec<Told> {
         match (event, caller) {
             (Event::Register { registration, .. }, Caller::Agent(id)) => {
@@ -185,16 +187,21 @@ impl World {
                 Vec::new()
             }
             (Event::Act { actions, dry_run: false, .. }, _) => {
-                let Reply::Acted(outcomes) = reply else { return Vec::new() };
+                let Reply::Acted(outcomes) = &effects.reply else { return Vec::new() };
                 let pairs = actions.iter().zip(outcomes);
                 for (action, outcome) in pairs.clone() {
                     self.given_up(action, outcome);
                 }
                 pairs.flat_map(|(action, outcome)| self.tells(site, action, outcome)).collect()
             }
-            (Event::Place { volume, drive }, _) => {
-                self.placed_on_open_drive(site, *drive);
-                self.told_of(site, *drive, ToldWhat::Placed(*volume)).into_iter().collect()
+            (Event::Volume { request: VolumeRequest::Create { id, .. }, .. }, _) => {
+                let process = self.sites[site].process.as_ref().expect("it answers");
+                // Under another id it was placed before.
+                let drive = process.cluster.volume(*id).and_then(|volume| volume.drive);
+                if let Some(drive) = drive.filter(|_| !effects.writes.is_empty()) {
+                    self.placed_on_open_drive(site, drive);
+                }
+                Vec::new()
             }
             _ => Vec::new(),
         }
@@ -253,9 +260,6 @@ impl World {
         }
         match what {
             ToldWhat::Wish => {}
-            ToldWhat::Placed(volume) => {
-                self.ledger.volumes.entry(drive).or_default().insert(volume);
-            }
             ToldWhat::Removed { excused } => {
                 if excused || self.excused(site, drive) {
                     return;

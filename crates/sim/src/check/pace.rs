@@ -13,7 +13,7 @@ use crate::scenario::{MINUTE, Millis};
 use crate::world::World;
 
 /// The pauses between repetitions start at 1.5 s at the least and double: six in the first minute.
-const ORDERS_IN_A_MINUTE: usize = 7;
+pub(super) const ORDERS_IN_A_MINUTE: usize = 7;
 /// Steps are tried again after 0.5 s and more, doubling up to 10 s, and once more for each order that is repeated. A
 /// machine's timers may run at double speed.
 const STEPS_IN_A_MINUTE: usize = 40;
@@ -26,12 +26,12 @@ pub(crate) struct Recent<K> {
 }
 
 impl<K: PartialEq> Recent<K> {
-    fn new(key: K) -> Self {
+    pub(super) fn new(key: K) -> Self {
         Self { key, times: VecDeque::new() }
     }
 
     /// Counts one more, and says how many there were in the last minute.
-    fn count(&mut self, key: K, now: Millis) -> usize {
+    pub(super) fn count(&mut self, key: K, now: Millis) -> usize {
         if self.key != key {
             *self = Self::new(key);
         }

@@ -13,7 +13,7 @@ use crate::world::World;
 impl World {
     pub(crate) fn settled(&mut self) {
         let found = (0..self.machines.len()).find_map(|machine| self.machine_unsettled(machine));
-        if let Some(what) = found {
+        if let Some(what) = found.or_else(|| self.volumes_unsettled()) {
             self.breaks(Invariant::Unsettled, what);
         }
     }
@@ -74,7 +74,7 @@ impl World {
     /// Whether the label has another node's name and was not released there: only a person may have it taken over.
     fn held_elsewhere(&self, machine: usize, drive: &Drive) -> bool {
         let disk = self.disk_with(machine, &drive.record.observed.evidence);
-        let label = disk.and_then(|disk| self.disks[disk].label);
+        let label = disk.and_then(|disk| self.disks[disk].label.seen());
         label.is_some_and(|label| label.in_operation && label.node != drive.record.node)
     }
 
@@ -89,6 +89,12 @@ impl World {
             Reason::Obstacle(Obstacle::NotOurs { .. }) => {
                 self.scenario.forked() || self.held_elsewhere(machine, drive)
             }
+            // A registry that has forgotten volumes, or gave up their host, wants the drive closed all the same.
+            Reason::Obstacle(Obstacle::InUse { .. }) => {
+                let disk = self.disk_with(machine, evidence);
+                let used = disk.is_some_and(|disk| self.disks[disk].label.used().next().is_some());
+                used && (self.scenario.forked() || self.scenario.purges)
+            }
             Reason::Refused(_) => self.scenario.forked(),
             Reason::RegistryRewound => self.scenario.forked(),
             // Until a person says that the host is back nothing of it is opened. Of two registries one may know the
@@ -97,7 +103,10 @@ impl World {
                 let process = self.machines[machine].process.as_ref();
                 let open =
                     process.is_some_and(|process| process.open.contains_key(&drive.record.id));
-                !open || self.scenario.forked()
+                // Its agent does not close what has volumes on it, nor is that wanted of it by anybody but the purge.
+                let disk = self.disk_with(machine, evidence);
+                let used = disk.is_some_and(|disk| self.disks[disk].label.used().next().is_some());
+                !open || used || self.scenario.forked()
             }
             // Whatever stood in the way is gone, and agent and registry have a session.
             Reason::Obstacle(_) | Reason::AgentUnreachable | Reason::WaitingForAgent => false,

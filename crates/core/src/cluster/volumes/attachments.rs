@@ -5,6 +5,7 @@ use super::super::{About, Cluster, Effects, Notice, Refused, Write};
 use super::VolumeRefused;
 use crate::ids::{AttachmentId, DriveId, NodeId, SessionNumber, VolumeId};
 use crate::message::UseReport;
+use crate::volume::Epoch;
 use crate::volume::orders::{Grant, StagedAs, UseAnswer, UseOrder, UseResult, VolumeOrder};
 
 /// A volume on a node.
@@ -125,6 +126,9 @@ impl Cluster {
         let current = self.nodes.get(&node).and_then(|node| node.session);
         let current = current.ok_or(Refused::OldSession)?;
         let UseAnswer { volume, incarnation, epoch, granted, result } = answer;
+        if incarnation == current.incarnation && !granted && self.fenced(volume, node, epoch) {
+            return Ok(self.fence_answer(volume, result));
+        }
         let there =
             self.volumes.get_mut(&volume).and_then(|known| known.attachments.get_mut(&node));
         let there = there.ok_or(Refused::StaleAnswer)?;
@@ -155,7 +159,11 @@ impl Cluster {
                     AttachmentState::Detaching => self.drop_attachment(volume, node, &mut effects),
                 }
             }
-            UseResult::Waiting { why } | UseResult::Refused { why } => there.waits = Some(why),
+            UseResult::Waiting { why } => there.waits = Some(why),
+            UseResult::Refused { why, seen } => {
+                there.waits = Some(why);
+                self.use_above(volume, node, seen, &mut effects);
+            }
         }
         Ok(effects)
     }
@@ -200,13 +208,72 @@ impl Cluster {
         self.put_attachment(record, effects);
     }
 
+    /// The agent has seen uses that this registry has forgotten: its own begin above them.
+    fn use_above(&mut self, id: VolumeId, node: NodeId, seen: Epoch, effects: &mut Effects) {
+        let known = self.volumes.get(&id).expect("only known volumes are attached");
+        let record = known.attachments[&node].record.clone();
+        let epoch = seen.next().max(known.record.epoch);
+        if record.epoch >= epoch {
+            return;
+        }
+        self.change_volume(id, effects, |record| record.epoch = epoch);
+        self.put_attachment(AttachmentRecord { epoch, ..record }, effects);
+        self.order_use(id, node, effects);
+    }
+
+    /// A volume is to be freed, and its agent says that it may be used: that use is taken back first.
+    pub(super) fn take_back(&mut self, volume: VolumeId, epoch: Epoch, effects: &mut Effects) {
+        let Some(known) = self.volumes.get_mut(&volume) else { return };
+        known.fence = Some(epoch);
+        effects.volume_orders.extend(
+            self.fence_order(volume).map(|(session, order)| (session, VolumeOrder::Use(order))),
+        );
+    }
+
+    fn fenced(&self, volume: VolumeId, node: NodeId, epoch: Epoch) -> bool {
+        let Some(known) = self.volumes.get(&volume).filter(|known| known.fence == Some(epoch))
+        else {
+            return false;
+        };
+        known.drive.is_some_and(|drive| self.drives[&drive].record.node == node)
+    }
+
+    /// Nothing uses it any more: it is freed now. Or something still does, and the drive's label has to wait.
+    fn fence_answer(&mut self, volume: VolumeId, result: UseResult) -> Effects {
+        let mut effects = Effects::default();
+        let drive = self.volumes[&volume].drive.expect("it is fenced on its drive");
+        match result {
+            UseResult::Done => {
+                self.volumes.get_mut(&volume).expect("it is fenced").fence = None;
+                self.order_label(drive, &mut effects);
+            }
+            UseResult::Waiting { why } | UseResult::Refused { why, .. } => {
+                let why = format!("volume {} is still in use: {why}", self.volume_name(volume));
+                self.note_trouble(drive, why, &mut effects);
+            }
+        }
+        effects
+    }
+
+    fn fence_order(&self, volume: VolumeId) -> Option<(SessionNumber, UseOrder)> {
+        let known = self.volumes.get(&volume)?;
+        let (epoch, drive) = (known.fence?, known.drive?);
+        let there = self.nodes.get(&self.drives[&drive].record.node)?;
+        let session = there.session.filter(|_| there.rewound.is_empty())?;
+        let grant =
+            Grant { epoch, granted: false, read_only: false, ignore_if_inaccessible: false };
+        let (term, incarnation) = (self.term(), session.incarnation);
+        Some((session.number, UseOrder { volume, drive, term, incarnation, grant }))
+    }
+
     /// What agents still owe about the use of the volumes on a drive.
     pub fn owed_uses(&self, drive: DriveId) -> Vec<(SessionNumber, UseOrder)> {
         let Some(drive) = self.drives.get(&drive) else { return Vec::new() };
         let volumes = drive.record.volumes.keys().filter_map(|id| self.volumes.get(id));
         let owed = volumes.flat_map(|volume| {
             let open = volume.attachments.iter().filter(|(_, attachment)| !attachment.confirmed);
-            open.filter_map(|(node, _)| self.use_order(volume.record.id, *node))
+            let open = open.filter_map(|(node, _)| self.use_order(volume.record.id, *node));
+            open.chain(self.fence_order(volume.record.id))
         });
         owed.collect()
     }
@@ -219,21 +286,34 @@ impl Cluster {
         }
     }
 
-    /// After a registration the agent hears again what it may use.
+    /// After a registration the agent hears again what it may use, also of drives that have left it.
     pub(in crate::cluster) fn order_uses_on(&mut self, node: NodeId, effects: &mut Effects) {
-        let drives = self.nodes.get(&node).into_iter().flat_map(|node| &node.drives);
-        let orders: Vec<_> = drives.flat_map(|drive| self.owed_uses(*drive)).collect();
-        let orders = orders.into_iter().map(|(session, order)| (session, VolumeOrder::Use(order)));
+        let orders = self.uses_on(node).filter_map(|volume| self.use_order(volume, node));
+        let orders = orders.map(|(session, order)| (session, VolumeOrder::Use(order)));
         effects.volume_orders.extend(orders);
     }
 
     /// The agent of a node is gone: what it said holds no more.
-    pub(in crate::cluster) fn forget_uses_on(&mut self, drive: DriveId) {
-        let Some(drive) = self.drives.get(&drive) else { return };
-        for id in drive.record.volumes.keys() {
-            let Some(volume) = self.volumes.get_mut(id) else { continue };
-            volume.attachments.values_mut().for_each(Attachment::unconfirm);
+    pub(in crate::cluster) fn forget_uses_on(&mut self, node: NodeId) {
+        let used: Vec<_> = self.uses_on(node).collect();
+        for volume in used {
+            let known = self.volumes.get_mut(&volume);
+            if let Some(there) = known.and_then(|known| known.attachments.get_mut(&node)) {
+                there.unconfirm();
+            }
         }
+        for drive in self.nodes.get(&node).into_iter().flat_map(|node| &node.drives) {
+            for volume in self.drives[drive].record.volumes.keys() {
+                if let Some(known) = self.volumes.get_mut(volume) {
+                    known.fence = None;
+                }
+            }
+        }
+    }
+
+    fn uses_on(&self, node: NodeId) -> impl Iterator<Item = VolumeId> {
+        let all = (node, VolumeId::from_bits(0))..=(node, VolumeId::from_bits(u128::MAX));
+        self.uses.range(all).map(|(_, volume)| *volume)
     }
 
     fn order_use(&mut self, volume: VolumeId, node: NodeId, effects: &mut Effects) {
@@ -265,6 +345,7 @@ impl Cluster {
 
     pub(in crate::cluster) fn insert_attachment(&mut self, record: AttachmentRecord) {
         let Some(volume) = self.volumes.get_mut(&record.volume) else { return };
+        self.uses.insert((record.node, record.volume));
         let before = volume.attachments.remove(&record.node);
         let before = before.filter(|before| before.record.epoch == record.epoch);
         let (staged, inaccessible) =
@@ -289,6 +370,7 @@ impl Cluster {
     fn drop_attachment(&mut self, volume: VolumeId, node: NodeId, effects: &mut Effects) {
         let known = self.volumes.get_mut(&volume).expect("only known volumes are attached");
         if let Some(attachment) = known.attachments.remove(&node) {
+            self.uses.remove(&(node, volume));
             effects.writes.push(Write::AttachmentGone(attachment.record.id));
         }
         self.forget_fake_device(volume, effects);

@@ -13,7 +13,7 @@
 //! One label order is under way for a drive at a time. It holds all that is owed by then.
 
 use super::super::records::{Allocation, VolumeRecord, VolumeState};
-use super::super::{About, Cluster, Contact, Effects, Notice, Refused, State};
+use super::super::{About, Cluster, Contact, Drive, Effects, Notice, Refused, State};
 use super::space::Erased;
 use crate::ids::{DriveId, SessionNumber, VolumeId};
 use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
@@ -86,12 +86,18 @@ impl Cluster {
                 space.ordered = Some(order);
                 self.note_trouble(id, error, &mut effects);
             }
+            LabelResult::InUse { uses } => {
+                for (volume, epoch) in uses {
+                    self.take_back(volume, epoch, &mut effects);
+                }
+                self.order_label(id, &mut effects);
+            }
         }
         Ok(effects)
     }
 
     /// Why the label of a drive is not as it should be; told once.
-    fn note_trouble(&mut self, id: DriveId, why: String, effects: &mut Effects) {
+    pub(super) fn note_trouble(&mut self, id: DriveId, why: String, effects: &mut Effects) {
         let text = format!("The label of {} cannot be changed: {why}.", self.describe(id));
         let drive = self.drives.get_mut(&id).expect("only known drives have labels");
         let Some(space) = &mut drive.space else { return };
@@ -103,7 +109,7 @@ impl Cluster {
 
     /// The label order that the agent of a drive has not answered.
     pub(super) fn owed_label(&self, id: DriveId) -> Option<(SessionNumber, LabelOrder)> {
-        let drive = self.drives.get(&id)?;
+        let drive = self.drives.get(&id).filter(|drive| in_operation(drive))?;
         let ordered = drive.space.as_ref()?.ordered.clone()?;
         let node = self.nodes.get(&drive.record.node)?;
         let session = node.session.filter(|_| node.rewound.is_empty())?;
@@ -115,8 +121,11 @@ impl Cluster {
         let space = drive.space.as_ref().filter(|space| space.ordered.is_none())?;
         let node = self.nodes.get(&drive.record.node)?;
         let session = node.session.filter(|_| node.rewound.is_empty())?;
-        let open = drive.record.state == State::Attached && drive.contact == Contact::Confirmed;
-        let changes = if open && !space.conflicts() { self.owed_changes(id) } else { Vec::new() };
+        let changes = if in_operation(drive) && !space.conflicts() {
+            self.owed_changes(id)
+        } else {
+            Vec::new()
+        };
         let (term, incarnation, basis) = (self.term(), session.incarnation, space.basis);
         let order = LabelOrder { drive: id, term, incarnation, basis, changes };
         (!order.changes.is_empty()).then_some((session.number, order))
@@ -152,6 +161,7 @@ impl Cluster {
                     };
                     changes.extend(at.parts.iter().enumerate().filter_map(owed));
                 }
+                VolumeState::Deleting | VolumeState::Deleted if known.fence.is_some() => {}
                 VolumeState::Deleting | VolumeState::Deleted if space.holds(*volume) => {
                     changes.push(Change::Free { volume: *volume });
                 }
@@ -163,13 +173,14 @@ impl Cluster {
             }
         }
         changes.truncate(MOST_CHANGES);
-        if drive.record.removal_wanted {
-            return changes;
-        }
+        // A drive that is to leave keeps nobody waiting, but a volume that waits for its erasure keeps the drive.
+        let due = |volume: &VolumeId| {
+            !drive.record.removal_wanted || drive.record.volumes.contains_key(volume)
+        };
         // With nothing else to do, every turn is its own.
         let whole = Erased::TURN_BYTES;
         let turn = if changes.is_empty() { whole } else { space.erased.left_bytes() };
-        match erase_step(&space.extents, turn) {
+        match erase_step(&space.extents, turn, due) {
             Some(erase) => vec![erase],
             None => changes,
         }
@@ -340,10 +351,18 @@ fn extent(record: &VolumeRecord, part: usize, at: Segment) -> Extent {
     }
 }
 
-/// The next piece to erase, if there is one and this much may be.
-fn erase_step(extents: &[Extent], most_bytes: u64) -> Option<Change> {
-    let dirty = extents.iter().find(|extent| extent.usage == Use::Dirty);
-    let dirty = dirty.filter(|_| most_bytes > 0)?;
+fn in_operation(drive: &Drive) -> bool {
+    drive.record.state == State::Attached && drive.contact == Contact::Confirmed
+}
+
+/// The next piece to erase of the volumes whose turn it is, if there is one and this much may be.
+fn erase_step(
+    extents: &[Extent],
+    most_bytes: u64,
+    due: impl Fn(&VolumeId) -> bool,
+) -> Option<Change> {
+    let dirty = |extent: &&Extent| extent.usage == Use::Dirty && due(&extent.volume);
+    let dirty = extents.iter().find(dirty).filter(|_| most_bytes > 0)?;
     Some(Change::Erase {
         volume: dirty.volume,
         part: dirty.part,

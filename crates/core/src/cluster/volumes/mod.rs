@@ -20,6 +20,8 @@ mod placement;
 mod space;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trouble_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,6 +114,9 @@ pub struct Volume {
     /// The drive whose record has a place for it.
     pub drive: Option<DriveId>,
     pub attachments: BTreeMap<NodeId, Attachment>,
+    /// It is to be freed, and its agent says that it may still be used, by a use that the registry does not know: that
+    /// one is taken back first.
+    fence: Option<Epoch>,
 }
 
 impl Cluster {
@@ -427,7 +432,8 @@ impl Cluster {
         for id in ids {
             let Some(volume) = self.volumes.get_mut(&id) else { continue };
             volume.drive = None;
-            for (_, attachment) in std::mem::take(&mut volume.attachments) {
+            for (node, attachment) in std::mem::take(&mut volume.attachments) {
+                self.uses.remove(&(node, id));
                 effects.writes.push(Write::AttachmentGone(attachment.record.id));
             }
             match volume.record.state {
@@ -447,7 +453,7 @@ impl Cluster {
         if record.state != VolumeState::Deleted {
             self.volume_by_name.insert(record.name.clone(), record.id);
         }
-        let volume = Volume { drive: None, attachments: BTreeMap::new(), record };
+        let volume = Volume { drive: None, attachments: BTreeMap::new(), fence: None, record };
         self.volumes.insert(volume.record.id, volume);
     }
 

@@ -20,10 +20,10 @@ use crate::volume::orders::{
     LabelAnswer, LabelOrder, LabelResult, UseAnswer, UseResult, VolumeOrder,
 };
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 pub(super) const NODE: NodeId = NodeId::from_bits(50);
 pub(super) const SESSION: SessionNumber = SessionNumber::from_number(1);
-const INCARNATION: Incarnation = Incarnation::from_bits(3);
+pub(super) const INCARNATION: Incarnation = Incarnation::from_bits(3);
 
 /// A registry, its store, and the labels of the drives of its one node.
 pub(super) struct World {
@@ -32,7 +32,7 @@ pub(super) struct World {
     pub(super) labels: BTreeMap<DriveId, LabelTold>,
     /// Orders that the agent has not carried out.
     pub(super) orders: Vec<VolumeOrder>,
-    drawn: u128,
+    pub(super) drawn: u128,
 }
 
 impl World {
@@ -57,7 +57,7 @@ impl World {
         world
     }
 
-    fn register(&mut self) {
+    pub(super) fn register(&mut self) {
         let devices: Vec<_> =
             self.labels.keys().map(|id| device(&format!("S{}", id.to_bits()))).collect();
         let fresh = FreshIds { node: NODE, drives: self.labels.keys().copied().collect() };
@@ -133,7 +133,7 @@ impl World {
     }
 
     /// The agent carries out one label order, as the host does.
-    fn carry_out(&mut self, order: &LabelOrder) -> LabelAnswer {
+    pub(super) fn carry_out(&mut self, order: &LabelOrder) -> LabelAnswer {
         let told = self.labels.get_mut(&order.drive).unwrap();
         let result = if told.basis != order.basis {
             LabelResult::Refused { why: "another label".into(), told: told.clone() }
@@ -198,7 +198,7 @@ impl World {
         self.cluster.volume(id).map(|volume| volume.record.state)
     }
 
-    fn drive_of(&self, id: VolumeId) -> u128 {
+    pub(super) fn drive_of(&self, id: VolumeId) -> u128 {
         self.cluster.volume(id).unwrap().drive.unwrap().to_bits()
     }
 }

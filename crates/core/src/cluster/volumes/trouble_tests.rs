@@ -1,0 +1,102 @@
+//! What went wrong once: each test tells the story of a defect that the simulation found.
+
+use super::super::AttachmentState;
+use super::super::Event;
+use super::tests::{INCARNATION, NODE, SESSION, World};
+use super::{VolumeRefused, VolumeRequest, VolumeState};
+use crate::cms::{Action, Target};
+use crate::ids::{AttachmentId, DriveId, VolumeId};
+use crate::label::change::Change;
+use crate::volume::Epoch;
+use crate::volume::orders::{LabelAnswer, LabelResult, UseAnswer, UseResult, VolumeOrder};
+
+fn attach(world: &mut World, volume: VolumeId) {
+    let id = AttachmentId::from_bits(77);
+    let request = VolumeRequest::Attach { id, volume, node: NODE, read_only: false };
+    world.ask(request).unwrap();
+}
+
+/// A drive that is to leave was not erased any more; a volume that had to be erased first kept it for ever.
+#[test]
+fn a_volume_that_must_be_erased_does_not_keep_its_drive_from_leaving() {
+    let mut world = World::new(&[100]);
+    let volume = world.create("a", 10, &[("erase", "required")]).unwrap();
+    world.settle();
+    let target = Target { host: None, device: "S1".into() };
+    let remove = Action::RemoveDevice(target);
+    let remove = Event::Act { actions: vec![remove], asked_by: "me".into(), dry_run: false };
+    world.apply(remove).unwrap();
+    assert!(world.cluster.drive(DriveId::from_bits(1)).unwrap().record.removal_wanted);
+    world.ask(VolumeRequest::Delete { volume }).unwrap();
+    world.settle();
+    assert_eq!(world.state(volume), None);
+}
+
+/// A registry was restored from a backup that knew nothing of a use, and freed the volume under it.
+#[test]
+fn what_the_agent_says_is_used_is_taken_back_before_it_is_freed() {
+    let mut world = World::new(&[100]);
+    let volume = world.create("a", 10, &[]).unwrap();
+    world.settle();
+    world.ask(VolumeRequest::Delete { volume }).unwrap();
+    let VolumeOrder::Label(order) = world.orders.pop().unwrap() else { panic!("no label order") };
+    assert_eq!(order.changes, [Change::Free { volume }]);
+    let epoch = Epoch::from_number(4);
+    let result = LabelResult::InUse { uses: vec![(volume, epoch)] };
+    let answer =
+        LabelAnswer { drive: order.drive, incarnation: INCARNATION, on: order.basis, result };
+    world.apply(Event::LabelAnswer { session: SESSION, answer }).unwrap();
+    let [VolumeOrder::Use(taken_back)] = &world.orders[..] else { panic!("{:?}", world.orders) };
+    assert_eq!((taken_back.grant.epoch, taken_back.grant.granted), (epoch, false));
+    let still_there =
+        |result| UseAnswer { volume, incarnation: INCARNATION, epoch, granted: false, result };
+    let answer = still_there(UseResult::Waiting { why: "mounted".into() });
+    world.apply(Event::UseAnswer { session: SESSION, answer }).unwrap();
+    let drive = world.cluster.drive(order.drive).unwrap();
+    let trouble = drive.space.as_ref().unwrap().trouble.clone();
+    assert_eq!(trouble.as_deref(), Some("volume a is still in use: mounted"));
+    world.settle();
+    assert_eq!(world.state(volume), None);
+}
+
+/// A registry that had forgotten uses granted one under an old epoch, which was refused for ever, and so was its end.
+#[test]
+fn a_use_under_an_epoch_that_was_seen_is_granted_under_a_later_one() {
+    let mut world = World::new(&[100]);
+    let volume = world.create("a", 10, &[]).unwrap();
+    world.settle();
+    attach(&mut world, volume);
+    let (seen, epoch) = (Epoch::from_number(6), Epoch::from_number(1));
+    let result = UseResult::Refused { why: "a later use was seen".into(), seen };
+    let answer = UseAnswer { volume, incarnation: INCARNATION, epoch, granted: true, result };
+    world.orders.clear();
+    world.apply(Event::UseAnswer { session: SESSION, answer }).unwrap();
+    let [VolumeOrder::Use(order)] = &world.orders[..] else { panic!("{:?}", world.orders) };
+    assert_eq!((order.grant.epoch, order.grant.granted), (Epoch::from_number(7), true));
+    world.settle();
+    let attachment = &world.cluster.volume(volume).unwrap().attachments[&NODE];
+    assert_eq!(attachment.record.state, AttachmentState::Attached);
+    assert_eq!(
+        world.ask(VolumeRequest::Delete { volume }),
+        Err(VolumeRefused::InUse { node: "node-a".parse().unwrap() })
+    );
+}
+
+/// A use on a node that its drive had left was not ordered again after the node had registered anew.
+#[test]
+fn a_node_hears_of_its_uses_with_every_registration() {
+    let mut world = World::new(&[100]);
+    let volume = world.create("a", 10, &[]).unwrap();
+    world.settle();
+    attach(&mut world, volume);
+    world.settle();
+    world.ask(VolumeRequest::Detach { volume, node: None }).unwrap();
+    world.orders.clear();
+    world.register();
+    let orders = world.orders.iter().filter(|order| matches!(order, VolumeOrder::Use(_)));
+    assert_eq!(orders.count(), 1);
+    world.attach_all();
+    world.settle();
+    assert!(world.cluster.volume(volume).unwrap().attachments.is_empty());
+    assert_eq!(world.state(volume), Some(VolumeState::Created));
+}
