@@ -104,6 +104,13 @@ impl Agent {
             self.answer_use(volume, (epoch, granted), UseResult::Refused { why, seen }, effects);
             return;
         }
+        // What is just being freed on the label is used by nobody, whoever has forgotten that it was to be freed.
+        let mut freed = self.drives.values().filter_map(|local| local.label_work.as_ref());
+        if grant.granted && freed.any(|work| work.freed.contains(&volume)) {
+            let why = "it is just being taken off its drive".to_owned();
+            self.answer_use(volume, (grant.epoch, true), UseResult::Waiting { why }, effects);
+            return;
+        }
         let after = UseMemory { drive, grant };
         if before != Some(&after) {
             self.record.volumes.insert(volume, after);

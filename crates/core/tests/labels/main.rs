@@ -16,6 +16,8 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use world::{A, Ask, B, Bounds, DRIVE, Limits, Message, NODE, Step, World};
 
 const STATES_LIMIT: usize = 3_000_000;
+/// How many steps a history has at the most: what is missed is missed within nine.
+const DEPTH: usize = 11;
 
 const NONE: Limits = Limits {
     asks: 0,
@@ -153,6 +155,7 @@ fn run(bounds: Bounds, rules: Rules) -> (usize, Option<(String, usize)>) {
         .threads(2)
         .finish_when(HasDiscoveries::Any)
         .target_state_count(STATES_LIMIT)
+        .target_max_depth(DEPTH)
         .spawn_bfs()
         .join();
     assert!(checker.state_count() < STATES_LIMIT, "{}: too large", bounds.name);
