@@ -20,7 +20,7 @@ use crate::discovery::{Context, Found, Handled, Metrics};
 use crate::drives::{Drives, StepEnd};
 use crate::link::News;
 use crate::state_dir::StateDir;
-use crate::volumes::Children;
+use crate::volumes::{Children, Platform, Stagings};
 
 /// A machine without drives, the sender of its news, and what its loop needs.
 struct Rig {
@@ -47,7 +47,13 @@ impl Rig {
             machine: MachineId::from_bits(6),
             state_dir: StateDir::open(&dir.path().join("state"), |_| {}).unwrap(),
             drives: Drives::new(workers.clone(), ends.clone()),
-            children: Children::new(workers),
+            platform: Platform {
+                questions: mpsc::channel(1).0,
+                children: Children::new(workers),
+                stagings: Stagings::open(dir.path(), |_| {}).unwrap(),
+                dummies: dir.path().join("dummies"),
+            },
+            told_stagings: BTreeMap::new(),
             ends,
             connection: None,
             reported: Vec::new(),
