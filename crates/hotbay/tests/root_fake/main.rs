@@ -8,6 +8,7 @@ mod cluster;
 #[path = "../machine/mod.rs"]
 #[expect(dead_code, reason = "this program uses a part of it")]
 mod machine;
+mod orders;
 mod rig;
 
 use std::fs::{self, File};
@@ -107,8 +108,7 @@ fn a_block_volume_that_dies_gets_a_device_of_its_size() {
     device.sync_all().unwrap();
     drop(device);
     volume.unpublish().unwrap();
-    let file = File::options().write(true).open(rig.cluster.path().join("bay.img")).unwrap();
-    file.set_len(0).unwrap();
+    rig.cut(0);
     for _ in 0..2 {
         volume.publish().unwrap();
     }
@@ -143,14 +143,13 @@ fn a_block_volume_that_dies_gets_a_device_of_its_size() {
 fn a_block_volume_that_can_be_read_again_is_itself_again() {
     let rig = Rig::new();
     let volume = rig.volume("raw", As::Block, true);
-    let file = File::options().write(true).open(rig.cluster.path().join("bay.img")).unwrap();
     // The label stays, the end of the volume goes.
-    file.set_len(8 * MIB).unwrap();
+    rig.cut(8 * MIB);
     volume.start_pod();
     let dummy = volume.shown();
     assert!(volume.block_bytes() == 16 * MIB, "{dummy:?}");
     volume.wait_shown(true, "MISSING");
-    file.set_len(64 * MIB).unwrap();
+    rig.mend();
     volume.wait_shown(true, "OPERATIVE");
     volume.end_pod();
     volume.start_pod();
@@ -177,7 +176,7 @@ fn a_damaged_filesystem_is_covered_and_a_wrong_option_is_not() {
     volume.end_pod();
     let drive = File::options().write(true).open(rig.drive.device.as_ref().unwrap()).unwrap();
     // Behind the superblock: group descriptors, bitmaps and inodes.
-    let start = first_extent(&rig);
+    let start = rig.first_extent();
     drive.write_all_at(&vec![0xa5; 512 << 10], start + 4096).unwrap();
     drive.sync_all().unwrap();
     volume.start_pod();
@@ -194,8 +193,7 @@ fn a_damaged_filesystem_is_covered_and_a_wrong_option_is_not() {
 fn an_agent_that_starts_takes_apart_what_belongs_to_no_staging() {
     let mut rig = Rig::new();
     let ids = ["one", "two"].map(|name| rig.volume(name, As::Block, true).id);
-    let file = File::options().write(true).open(rig.cluster.path().join("bay.img")).unwrap();
-    file.set_len(8 * MIB).unwrap();
+    rig.cut(8 * MIB);
     for name in ["one", "two"] {
         rig.volume(name, As::Block, true).start_pod();
     }
@@ -211,7 +209,7 @@ fn an_agent_that_starts_takes_apart_what_belongs_to_no_staging() {
         fs::read_dir(&dummies).unwrap().flatten().map(|entry| entry.file_name()).collect()
     };
     eventually("the other one is gone", || (left() == [ids[0].as_str()]).then_some(()));
-    file.set_len(64 * MIB).unwrap();
+    rig.mend();
     for name in ["one", "two"] {
         let volume = rig.volume(name, As::Block, true);
         volume.end_pod();
@@ -219,24 +217,4 @@ fn an_agent_that_starts_takes_apart_what_belongs_to_no_staging() {
         volume.delete();
     }
     rig.assert_nothing_left();
-}
-
-/// Where the first volume of a drive begins.
-fn first_extent(rig: &Rig) -> u64 {
-    let device = rig.drive.device.as_ref().unwrap();
-    let text = rig.cluster.expect(&["drive", "inspect", device, "-o", "json"], 0);
-    let label: serde_json::Value = serde_json::from_str(&text).unwrap();
-    let found = find_number(&label, "startBytes").or_else(|| find_number(&label, "start_bytes"));
-    found.unwrap_or_else(|| panic!("no start of a volume in {text}"))
-}
-
-fn find_number(value: &serde_json::Value, key: &str) -> Option<u64> {
-    match value {
-        serde_json::Value::Object(fields) => fields
-            .get(key)
-            .and_then(serde_json::Value::as_u64)
-            .or_else(|| fields.values().find_map(|value| find_number(value, key))),
-        serde_json::Value::Array(values) => values.iter().find_map(|value| find_number(value, key)),
-        _ => None,
-    }
 }

@@ -92,6 +92,29 @@ impl Rig {
         volume
     }
 
+    /// Where the first volume of the drive begins.
+    pub(crate) fn first_extent(&self) -> u64 {
+        let device = self.drive.device.as_ref().unwrap();
+        let text = self.cluster.expect(&["drive", "inspect", device, "-o", "json"], 0);
+        let label: Value = serde_json::from_str(&text).unwrap();
+        find_number(&label, "startBytes").unwrap_or_else(|| panic!("no volume in {text}"))
+    }
+
+    /// Cuts the file under the drive: what is behind cannot be read any more.
+    pub(crate) fn cut(&self, at_bytes: u64) {
+        self.resize(at_bytes);
+    }
+
+    /// It is whole again, with zeroes where it was cut.
+    pub(crate) fn mend(&self) {
+        self.resize(64 * MIB);
+    }
+
+    fn resize(&self, bytes: u64) {
+        let file = self.cluster.path().join("bay.img");
+        File::options().write(true).open(file).unwrap().set_len(bytes).unwrap();
+    }
+
     /// The agent dies, and starts again while the drive is out.
     pub(crate) fn pull_while_the_agent_is_away(&mut self) {
         self.cluster.agent.take().expect("it runs").kill();
@@ -379,5 +402,16 @@ impl Info for NodeClient<Channel> {
     fn node_get_info_call(mut self, runtime: &Runtime) -> String {
         let asked = self.node_get_info(csi::NodeGetInfoRequest {});
         runtime.block_on(asked).unwrap().into_inner().node_id
+    }
+}
+
+fn find_number(value: &Value, key: &str) -> Option<u64> {
+    match value {
+        Value::Object(fields) => fields
+            .get(key)
+            .and_then(Value::as_u64)
+            .or_else(|| fields.values().find_map(|value| find_number(value, key))),
+        Value::Array(values) => values.iter().find_map(|value| find_number(value, key)),
+        _ => None,
     }
 }

@@ -115,8 +115,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let dummies = config.data_dir.join(DUMMIES);
     // Loop devices are known by the whole path of what is behind them.
     let dummies = std::path::absolute(&dummies).unwrap_or(dummies);
-    let platform =
-        Platform { questions, children: children.clone(), stagings: stagings.clone(), dummies };
+    let platform = Platform { questions, children, stagings, dummies };
     bring_back(&config.data_dir, &platform);
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
@@ -140,9 +139,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         machine,
         state_dir,
         drives,
-        children,
         platform: platform.clone(),
-        stagings,
         told_stagings: BTreeMap::new(),
         ends,
         connection: None,
@@ -181,9 +178,7 @@ struct Shell {
     machine: MachineId,
     state_dir: StateDir,
     drives: Drives,
-    children: Children,
     platform: Platform,
-    stagings: Stagings,
     /// What the registry has heard of stagings in this session.
     told_stagings: BTreeMap<VolumeId, VolumeReport>,
     ends: mpsc::Sender<StepEnd>,
@@ -235,7 +230,7 @@ impl Shell {
     ) {
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
         let mut check_filters = tokio::time::interval(CHECK_EVERY);
-        let mut stagings_changed = self.stagings.changes();
+        let mut stagings_changed = self.platform.stagings.changes();
         tokio::pin!(stop);
         loop {
             tokio::select! {

@@ -8,11 +8,12 @@ use hotbay_core::ids::DriveId;
 use hotbay_core::volume::orders::{StagedAs, VolumeReport};
 
 use super::Shell;
+use crate::volumes::Platform;
 
 impl Shell {
     /// A session begins: the registry hears of every staging, and of those that have ended meanwhile.
     pub(super) fn tell_all_stagings(&mut self) {
-        let there = self.stagings.reports();
+        let there = self.platform.stagings.reports();
         let ended = std::mem::take(&mut self.told_stagings).into_iter();
         let ended: BTreeMap<_, _> =
             ended.filter(|(volume, _)| !there.contains_key(volume)).collect();
@@ -25,7 +26,7 @@ impl Shell {
         if self.agent.session().is_none() {
             return;
         }
-        let there = self.stagings.reports();
+        let there = self.platform.stagings.reports();
         let ended: Vec<_> = self
             .told_stagings
             .keys()
@@ -48,11 +49,11 @@ impl Shell {
     /// Looks whether volumes that pods have a dummy of answer again: when their drive or its label has changed, and else
     /// now and then.
     pub(super) fn look_at_the_dead(&self) {
-        for volume in self.stagings.fakes() {
-            if !self.stagings.stands(volume, self.drives.standing(volume)) {
+        for volume in self.platform.stagings.fakes() {
+            if !self.platform.stagings.stands(volume, self.drives.standing(volume)) {
                 continue;
             }
-            let (children, stagings) = (self.children.clone(), self.stagings.clone());
+            let Platform { children, stagings, .. } = self.platform.clone();
             let placed = self.drives.place_of(volume);
             tokio::spawn(async move {
                 let wrong = match placed {

@@ -43,10 +43,9 @@ impl Shell {
     }
 
     fn end_use(&self, volume: VolumeId, epoch: Epoch) {
-        let (children, ends) = (self.children.clone(), self.ends.clone());
-        let platform = self.platform.clone();
+        let (platform, ends) = (self.platform.clone(), self.ends.clone());
         tokio::spawn(async move {
-            let result = children.end_use(volume).await;
+            let result = platform.children.end_use(volume).await;
             platform.end_staging(volume).await;
             let end = StepEnd::Event(Event::UseEnded { volume, epoch, result });
             // The agent is ending if nobody listens.

@@ -117,9 +117,8 @@ impl Platform {
     ) -> Option<Dead> {
         let dead = |fault: Fault| Dead { reason: fault.failure.message, filesystem: true };
         let check = Task::Check { device: device.clone(), kind, limit: TOOL_LIMIT };
-        match self.children.filesystem(check).await {
-            Err(again) => return again.clear.then(|| dead(again)),
-            Ok(_) => {}
+        if let Err(again) = self.children.filesystem(check).await {
+            return again.clear.then(|| dead(again));
         }
         let target = target.to_owned();
         let (flags, read_only) = (Vec::new(), true);

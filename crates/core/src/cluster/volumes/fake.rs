@@ -44,11 +44,11 @@ impl Cluster {
             return Some("the label of its drive does not have it".to_owned());
         }
         let drive = self.drives.get(&volume.drive?)?;
-        match drive.record.state {
-            State::Attached if drive.present => None,
-            State::Attached => Some(format!("its drive {} is missing", drive.record.name)),
-            state => Some(format!("its drive {} is not in operation: {state}", drive.record.name)),
+        let (name, state) = (&drive.record.name, drive.record.state);
+        if state != State::Attached {
+            return Some(format!("its drive {name} is not in operation: {state}"));
         }
+        (!drive.present).then(|| format!("its drive {name} is missing"))
     }
 
     pub(in crate::cluster) fn volume_report(
