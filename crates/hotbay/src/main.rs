@@ -1,8 +1,8 @@
 //! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
 //!
 //! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`] and [`token`],
-//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`]; [`recover`]
-//! looks at drives without one.
+//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`];
+//! [`recover`] looks at drives without one.
 
 mod cli;
 mod client;

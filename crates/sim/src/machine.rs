@@ -327,12 +327,7 @@ impl World {
                 let disk = self.agent_of(machine).open[&drive];
                 self.begin(machine, drive, Work::ChangeLabel { order: Box::new(order), by, disk });
             }
-            Effect::TellLabel(drive) => {
-                let told = self.agent_of(machine).labels.get(&drive).cloned();
-                if let Some(told) = told {
-                    self.tell(machine, FromAgent::LabelTold(drive, told));
-                }
-            }
+            Effect::TellLabel(drive) => self.tell_label(machine, drive),
             Effect::SendLabel(answer) => self.tell(machine, FromAgent::LabelAnswer(answer)),
             Effect::SendUse(answer) => {
                 self.answers_about_use(machine, &answer);
@@ -354,6 +349,12 @@ impl World {
             Effect::Alarm { drive, refused } => {
                 note!(self, "{name}: ALARM {}: {refused}", short(drive));
             }
+        }
+    }
+
+    fn tell_label(&mut self, machine: usize, drive: DriveId) {
+        if let Some(told) = self.agent_of(machine).labels.get(&drive).cloned() {
+            self.tell(machine, FromAgent::LabelTold(drive, told));
         }
     }
 

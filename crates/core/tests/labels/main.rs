@@ -1,7 +1,8 @@
 //! The exhaustive model of what registry and agent say about labels and uses: one drive with room for one volume, two
 //! volumes one after the other, and every order of events within the bounds, over core's own functions.
 //!
-//! Beside `model`, which plays how a drive comes into operation: here it is, and a registration runs to its end at once.
+//! Beside `model`, which plays how a drive comes into operation: here it is, and a registration runs to its end at
+//! once.
 
 mod world;
 

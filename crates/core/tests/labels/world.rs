@@ -157,7 +157,10 @@ impl World {
         if bounds.made {
             world.ask(&Ask::Create(A));
             world.run_to_the_end();
-            assert_eq!(world.cluster.volume(A).unwrap().record.state, VolumeState::Created);
+            assert_eq!(
+                world.cluster.volume(A).expect("just made").record.state,
+                VolumeState::Created
+            );
             world.backup = Some(world.durable.clone());
         }
         world

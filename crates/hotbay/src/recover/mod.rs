@@ -36,7 +36,8 @@ Examples:
 
 #[derive(Debug, Args)]
 pub(crate) struct RecoverArgs {
-    /// A drive to read: a path or pattern, may be repeated. All drives of the machine if left out, or what the settings say
+    /// A drive to read: a path or pattern, may be repeated. All drives of the machine if left out, or what the settings
+    /// say
     #[arg(value_name = "PATH")]
     paths: Vec<String>,
     /// A file that was written by --output on another machine; may be repeated

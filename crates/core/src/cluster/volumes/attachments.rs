@@ -168,8 +168,8 @@ impl Cluster {
         Ok(effects)
     }
 
-    /// Takes over what a node knows of the use of a volume: no later one gets a number that it has seen, and one that it
-    /// was granted and this registry has forgotten is on record again, under `id` if it has to be made.
+    /// Takes over what a node knows of the use of a volume: no later one gets a number that it has seen, and one that
+    /// it was granted and this registry has forgotten is on record again, under `id` if it has to be made.
     pub(in crate::cluster) fn adopt_use(
         &mut self,
         id: AttachmentId,

@@ -1,3 +1,5 @@
+//! Manifests of volumes, held against what they should read like.
+
 use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId, VolumeId};
