@@ -1,5 +1,5 @@
-//! Reads the ends of a device from the device itself: what the page cache still has says nothing about a drive. Called in
-//! a child, because a drive may take its time.
+//! Reads the ends of a device from the device itself: what the page cache still has says nothing about a drive. Called
+//! in a child, because a drive may take its time.
 
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -69,8 +69,8 @@ pub(super) fn read(device: &VolumeDevice) -> Result<(), FilesystemError> {
     })
 }
 
-/// Everywhere that the dummy of a volume, in memory or as a device node, is shown on this machine. Reads the mount table
-/// alone.
+/// Everywhere that the dummy of a volume, in memory or as a device node, is shown on this machine. Reads the mount
+/// table alone.
 pub fn dummies_of(volume: VolumeId, device: Option<&str>) -> io::Result<Vec<String>> {
     mounts_with(|seen| {
         seen.is_dummy_of(volume) || device.is_some_and(|device| seen.is_node(device))

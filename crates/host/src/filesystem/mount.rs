@@ -24,8 +24,8 @@ use crate::kernel_id::device_number;
 /// Most messages of the kernel that go into an error.
 const MOST_MESSAGES: usize = 8;
 
-/// With what the kernel refuses a filesystem that is damaged, or a drive that does not answer. Not only those: an option
-/// that is wrong is `INVAL` too.
+/// With what the kernel refuses a filesystem that is damaged, or a drive that does not answer. Not only those: an
+/// option that is wrong is `INVAL` too.
 const SUSPECT: [Errno; 6] =
     [Errno::IO, Errno::NXIO, Errno::INVAL, Errno::UCLEAN, Errno::BADMSG, Errno::NODATA];
 

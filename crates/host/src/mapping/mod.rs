@@ -14,8 +14,8 @@
 //! outlives the agent. An agent that starts again and meets EBUSY finds its own mappings by [`held_by_ours`], and opens
 //! the drive without a claim of its own ([`crate::worker`]).
 //!
-//! [`dummy`] is the device that stands for a volume which cannot be reached. It is no mapping: it is named otherwise and
-//! never over a drive.
+//! [`dummy`] is the device that stands for a volume which cannot be reached. It is no mapping: it is named otherwise,
+//! and never over a drive.
 //!
 //! Everything here may wait for a drive and runs in a child: `worker::Request` has `Map`, `Unmap`, `Fence`,
 //! `GrowMapping`, `ListMappings`, `Guard` and `Unguard`. One lock per drive keeps two children from mapping a volume

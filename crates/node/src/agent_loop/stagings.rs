@@ -46,8 +46,8 @@ impl Shell {
         }
     }
 
-    /// Looks whether volumes that pods have a dummy of answer again: when their drive or its label has changed, and else
-    /// now and then.
+    /// Looks whether volumes that pods have a dummy of answer again: when their drive or its label has changed, and
+    /// else now and then.
     pub(super) fn look_at_the_dead(&self) {
         for volume in self.platform.stagings.fakes() {
             if !self.platform.stagings.stands(volume, self.drives.standing(volume)) {

@@ -1,9 +1,9 @@
-//! The dummy for a volume that cannot be reached, for pods that are to start all the same: a small filesystem in memory,
-//! or a loop device over a file in the agent's own folder.
+//! The dummy for a volume that cannot be reached, for pods that are to start all the same: a small filesystem in
+//! memory, or a loop device over a file in the agent's own folder.
 //!
 //! Nobody gets one by mistake. A fault alone is not enough: that the volume is dead is confirmed by another look, which
-//! has nothing to do with the call that failed. And nobody keeps one by mistake: what is mounted is known by what it is,
-//! never by that something is there.
+//! has nothing to do with the call that failed. And nobody keeps one by mistake: what is mounted is known by what it
+//! is, never by that something is there.
 
 use hotbay_core::ids::VolumeId;
 use hotbay_csi::platform::{

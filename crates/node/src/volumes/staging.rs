@@ -1,8 +1,8 @@
 //! How each volume is staged on this machine: itself, or a dummy because it could not be reached.
 //!
 //! One staging is one truth. It is on disk before anything is done by it; publish follows it; it changes at the next
-//! stage, or at a publish that finds the volume dead. The calls of CSI write it, one at a time for a volume; the agent's
-//! loop reads it, tells the registry, and looks again and again whether what was dead answers.
+//! stage, or at a publish that finds the volume dead. The calls of CSI write it, one at a time for a volume; the
+//! agent's loop reads it, tells the registry, and looks again and again whether what was dead answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

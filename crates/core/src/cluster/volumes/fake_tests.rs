@@ -1,10 +1,12 @@
 //! What the registry makes of agents that staged a dummy: annotations, status and notices, each once.
 
 use super::tests::{NODE, SESSION, World};
-use super::*;
+use super::{VolumeRefused, VolumeRequest};
+use crate::cluster::records::{VolumeRecord, VolumeState};
 use crate::cluster::{AttachmentState, Effects, Event, Refused};
-use crate::volume::IGNORE_IF_INACCESSIBLE;
-use crate::volume::orders::{StagedAs, VolumeReport};
+use crate::ids::{AttachmentId, DriveId, VolumeId};
+use crate::volume::orders::{StagedAs, VolumeOrder, VolumeReport};
+use crate::volume::{Epoch, FAKE_ATTACH, FAKE_DEVICE, IGNORE_IF_INACCESSIBLE, Operational};
 
 const OPTED_IN: [(&str, &str); 1] = [("ignoreIfInaccessible", "yes")];
 
