@@ -128,6 +128,7 @@ fn a_block_volume_that_dies_gets_a_device_of_its_size() {
     volume.stage().unwrap();
     volume.publish().unwrap();
     assert_eq!(volume.shown().1.as_ref(), Some(&device), "the same one");
+    assert_eq!(volume.unstage().unwrap_err().code(), Code::FailedPrecondition, "a pod has it");
     volume.end_pod();
     eventually("its device is gone", || volume.shown().1.is_none().then_some(()));
     volume.start_pod();

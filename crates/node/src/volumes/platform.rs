@@ -84,6 +84,12 @@ impl NodePlatform for Platform {
         if mapping.is_some() {
             self.children.unmap(volume).await?;
         }
+        // A node that is shown does not keep its device: the number would be given to somebody else below the pod.
+        let block = self.stagings.get(volume).ok().flatten().is_some_and(|staging| staging.block);
+        if block && self.keeps_its_dummy(volume).await? {
+            let words = "a pod still has its dummy: NodeUnpublishVolume comes first";
+            return Err(Failure::new(FailureKind::FailedPrecondition, words));
+        }
         self.remove_dummy(volume).await?;
         self.stagings.forget(volume).await
     }
