@@ -177,6 +177,11 @@ async fn every_route_needs_its_right() {
         ("GET", "/v1/nodes", "", [401, 200, 200]),
         ("GET", "/v1/nodes/{name}", "", [401, 404, 404]),
         ("GET", "/v1/openapi.json", "", [401, 200, 200]),
+        ("GET", "/v1/volumes", "", [401, 200, 200]),
+        ("POST", "/v1/volumes", "{}", [401, 403, 400]),
+        ("GET", "/v1/volumes/{name}", "", [401, 404, 404]),
+        ("DELETE", "/v1/volumes/{name}", "", [401, 403, 404]),
+        ("POST", "/v1/volumes/{name}/expand", "{}", [401, 403, 400]),
     ];
     let known: BTreeSet<_> = routes.iter().map(|(_, path, ..)| (*path).to_owned()).collect();
     let described: BTreeSet<_> = document["paths"].as_object().unwrap().keys().cloned().collect();

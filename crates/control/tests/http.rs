@@ -275,7 +275,7 @@ async fn heard(stream: &mut tokio::net::UnixStream) -> String {
 #[tokio::test]
 async fn a_wrong_path_or_method_is_told_what_there_is() {
     let rig = Rig::start();
-    for path in ["/", "/v2/drives", "/v1/drives/", "/v1/drives/a/b", "/v1/volumes"] {
+    for path in ["/", "/v2/drives", "/v1/drives/", "/v1/drives/a/b", "/v1/bays"] {
         let answer = rig.get(path).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
         let error = answer.json()["error"].take();

@@ -41,14 +41,13 @@ Look:
 Act:
   drive        In and out of operation: add, remove, take-over; plan, explain
   host         The same for all drives of a host: add, remove; purge, label it
-  volume       Pieces of drives: create, delete, expand, list, explain, annotate
+  volume       Pieces of drives: create, delete, expand, mount, explain, list
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
-  recover      Rebuild a registry that is lost from the labels on its drives
+  recover      Rebuild a lost registry from the labels on its drives
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-  --api PLACE  A socket, or https://HOST:PORT with --token-file, $HOTBAY_TOKEN;
-               else $HOTBAY_API, ./hotbay-demo/api.sock, the usual api.sock
+  --api PLACE  A socket, or https://HOST:PORT; 'hotbay get --help' says more
   -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";

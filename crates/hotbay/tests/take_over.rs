@@ -27,10 +27,12 @@ fn listed(cluster: &Cluster, node: &str) -> Option<Value> {
     drives.iter().find(|drive| drive["status"]["node"] == node).cloned()
 }
 
-/// What is on the drive beside the two places of the label, which are in its first MiB.
+/// What is on the drive beside the label: two places in its first MiB, and a copy before the table at its end.
 fn contents(drive: &Path) -> Vec<u8> {
     let mut bytes = std::fs::read(drive).unwrap();
+    let end = bytes.len();
     bytes[..2 << 20].fill(0);
+    bytes[end - (2 << 20)..].fill(0);
     bytes
 }
 

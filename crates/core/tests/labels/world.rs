@@ -314,8 +314,10 @@ impl World {
         self.sessions += 1;
         self.step(Happens::SessionLost);
         let session = SessionNumber::from_number(self.sessions);
-        let registration =
+        let mut registration =
             self.agent.registration("n".parse().expect("a name"), MachineId::from_bits(1));
+        // Told of them, a registry that has forgotten uses would ask a person first. It does no harm even so.
+        registration.uses.clear();
         let fresh = FreshIds { node: NODE, drives: vec![DRIVE] };
         let event = Event::Register { session, certificate: None, registration, fresh };
         if let Some(Reply::Registered(registered)) = self.decide(event) {

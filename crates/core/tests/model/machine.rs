@@ -216,9 +216,9 @@ impl World {
                 }
                 Effect::RefuseSession(_) => self.disconnect(machine),
                 Effect::Alarm { .. } => {}
+                Effect::TellLabel(drive) => self.label_told(machine, drive),
                 // Labels and uses have an order of their own, which this model does not play.
                 Effect::ChangeLabel { .. }
-                | Effect::TellLabel(_)
                 | Effect::SendLabel(_)
                 | Effect::SendUse(_)
                 | Effect::EndUse { .. } => {}

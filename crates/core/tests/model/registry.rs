@@ -120,7 +120,8 @@ impl World {
 
     /// A volume is asked for, and made if the drive takes it. Says whether the registry took it.
     pub(crate) fn place(&mut self, site: usize, drive: DriveId) -> bool {
-        let before = self.sites[site].cluster.drive(drive).cloned();
+        let cluster = &self.sites[site].cluster;
+        let before = cluster.drive(drive).filter(|_| cluster.volume(VOLUME).is_none()).cloned();
         let wish = Wish {
             name: "v".parse().expect("a plain name"),
             size: Size::of(ALIGNMENT_BYTES).expect("whole MiB"),
@@ -132,8 +133,8 @@ impl World {
         };
         let request = VolumeRequest::Create { id: VOLUME, wish: Box::new(wish) };
         let taken = self.ask_for_volume(site, drive, request);
-        if taken {
-            let before = before.expect("a volume needs a drive");
+        let placed = self.sites[site].cluster.volume(VOLUME).and_then(|volume| volume.drive);
+        if let Some(before) = before.filter(|_| taken && placed == Some(drive)) {
             invariants::placed(self, &before);
         }
         taken
@@ -148,7 +149,6 @@ impl World {
     /// own (`labels`).
     fn ask_for_volume(&mut self, site: usize, drive: DriveId, request: VolumeRequest) -> bool {
         let mut writes = Vec::new();
-        self.tell_label(site, drive, &mut writes);
         let asked = Event::Volume { request, asked_by: String::new() };
         let taken = self.site(site).cluster.apply(asked, 0);
         let taken = taken.map(|effects| writes.extend(effects.writes)).is_ok();
@@ -170,12 +170,21 @@ impl World {
         there.then(|| SessionNumber::from_number(number))
     }
 
-    fn tell_label(&mut self, site: usize, drive: DriveId, writes: &mut Vec<Write>) {
-        let Some(session) = self.at_drive(site, drive) else { return };
-        let told = self.machine(machine_of(drive)).disk(drive).told();
-        let told = Event::LabelTold { session, drive, told };
-        if let Ok(effects) = self.site(site).cluster.apply(told, 0) {
-            writes.extend(effects.writes);
+    /// An agent tells the label of a drive that it has open, to the registry that it is connected to.
+    pub(crate) fn label_told(&mut self, machine: usize, drive: DriveId) {
+        let Some(Connection { site, reign, number }) = self.machines[machine].connection else {
+            return;
+        };
+        if self.sites[site].reign != reign {
+            return;
+        }
+        let session = SessionNumber::from_number(number);
+        let told = self.machine(machine).disk(drive).told();
+        let here = self.site(site);
+        if let Ok(effects) = here.cluster.apply(Event::LabelTold { session, drive, told }, 0)
+            && !effects.writes.is_empty()
+        {
+            here.pending.push((here.gate.decide(), effects.writes));
         }
     }
 

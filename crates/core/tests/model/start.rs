@@ -32,8 +32,8 @@ pub(crate) enum Start {
     OrdersSinceBackup,
     /// A backup was made while the drive was attached; it has been removed since.
     RemovedSinceBackup,
-    /// A backup was made while the drive was attached, with a volume; its removal has been asked for since, and that
-    /// taken back.
+    /// A backup was made while the drive was attached. It has got a volume since, its removal has been asked for, and
+    /// that taken back.
     AskedAgainSinceBackup,
     /// A copy of the store runs as a registry of its own and wants the drive detached; its answer to a registration is
     /// under way to the agent, which has turned to the first registry again. There a volume is on the drive.
@@ -81,8 +81,8 @@ pub(crate) fn begin(rules: Rules, start: Start) -> World {
             fulfil(&mut world, drive, Goal::Detach);
         }
         Start::AskedAgainSinceBackup => {
-            place(&mut world, drive);
             world.make_backup();
+            place(&mut world, drive);
             world.client(0, drive, Goal::Detach);
             fulfil(&mut world, drive, Goal::Attach);
         }

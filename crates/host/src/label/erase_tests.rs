@@ -213,9 +213,10 @@ proptest! {
             labels.push(label.basis);
             // A withdrawn placement was never written to: its volume did not count as made.
             let withdrawn = |old: &&Extent| {
-                old.usage == Use::Used
-                    && changes.contains(&Change::Withdraw { volume: old.volume })
-                    && !changes.contains(&Change::Free { volume: old.volume })
+                let first = |change: Change| changes.iter().position(|other| *other == change);
+                let freed = first(Change::Free { volume: old.volume }).unwrap_or(usize::MAX);
+                let gone = first(Change::Withdraw { volume: old.volume });
+                old.usage == Use::Used && gone.is_some_and(|gone| gone < freed)
             };
             for old in before.iter().filter(withdrawn) {
                 device.zero(old.start_bytes..old.end_bytes()).unwrap();

@@ -75,7 +75,7 @@ struct NodeTable {
     address: Option<Spanned<One>>,
     attach_at_start: Option<Spanned<One>>,
     filters: Option<Spanned<One>>,
-    csi: Option<Spanned<One>>,
+    csi_node: Option<Spanned<One>>,
     labels: Option<Spanned<Pairs>>,
 }
 
@@ -168,7 +168,7 @@ impl ConfigFile {
             Key::ListenAgents => many(&registry.listen_agents),
             Key::Http => one(&registry.http),
             Key::Csi => one(&registry.csi),
-            Key::NodeCsi => one(&node.csi),
+            Key::NodeCsi => one(&node.csi_node),
             Key::Join => one(&node.join),
             Key::Address => one(&node.address),
             Key::AttachAtStart => one(&node.attach_at_start),

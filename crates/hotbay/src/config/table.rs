@@ -203,7 +203,7 @@ pub(crate) const SETTINGS: [Setting; 13] = [
     Setting {
         key: Key::NodeCsi,
         table: "node",
-        name: "csi",
+        name: "csi-node",
         list: false,
         environment: None,
         used_by: &["up", "node"],

@@ -39,6 +39,9 @@ pub(super) fn node_socket(told: Option<PathBuf>, data_dir: &Path) -> Option<Path
     if usual.as_os_str().len() <= LONGEST_PATH {
         return Some(usual);
     }
-    tracing::warn!("CSI is not served: {} is too long for a socket; give --csi", usual.display());
+    tracing::warn!(
+        "CSI is not served: {} is too long for a socket; give --csi-node",
+        usual.display()
+    );
     None
 }

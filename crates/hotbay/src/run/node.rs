@@ -61,7 +61,7 @@ pub(crate) struct NodeArgs {
     filters: Option<PathBuf>,
     /// A Unix socket for CSI's Node service [default: csi.sock in the data directory]
     #[arg(long, value_name = "PATH")]
-    csi: Option<PathBuf>,
+    csi_node: Option<PathBuf>,
     /// A label of the node when it registers for the first time; may be repeated. Later: hotbay host label
     #[arg(long, value_name = "KEY=VALUE", value_parser = crate::cli::label)]
     labels: Vec<String>,
@@ -91,7 +91,7 @@ pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
         address,
         attach_at_start,
         filters,
-        csi,
+        csi_node,
         labels,
         ..
     } = args;
@@ -106,7 +106,7 @@ pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
         address,
         attach_at_start,
         filters,
-        node_csi: csi,
+        node_csi: csi_node,
         labels,
         ..Given::default()
     };

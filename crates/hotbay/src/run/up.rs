@@ -230,7 +230,7 @@ fn agent(settings: &Settings, data_dir: &Path, name: &NodeName, api: &Path) -> P
         arguments.extend(["--filters".into(), filters.into()]);
     }
     if let Some(csi) = &settings.node_csi.value {
-        arguments.extend(["--csi".into(), csi.into()]);
+        arguments.extend(["--csi-node".into(), csi.into()]);
     }
     let labels = settings.labels.value.iter();
     arguments.extend(labels.map(|label| format!("--labels={label}").into()));
