@@ -47,11 +47,10 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
             let missing = format!("Go (go.dev/dl), to build csi-sanity {VERSION}");
             return Ok(Plan::Missing(vec![missing]));
         };
-        println!("building csi-sanity {VERSION}, once");
-        if !build(go, &program).status().is_ok_and(|status| status.success()) {
-            let missing = format!("csi-sanity {VERSION}, which {go} could not fetch or build");
-            return Ok(Plan::Missing(vec![missing]));
-        }
+        steps.push(Step {
+            name: "build csi-sanity".to_owned(),
+            work: Work::Setup(build(go, &program)),
+        });
     }
     let mut driver = cargo();
     driver.args(["build", "--workspace", "--example", "hotbay-csi-sim", "--bin", "hotbay"]);
