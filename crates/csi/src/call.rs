@@ -116,8 +116,8 @@ pub(crate) fn not_served<T>(name: &'static str) -> Result<Response<T>, Status> {
     )))
 }
 
-/// The code of a failure.
-pub(crate) fn code(kind: FailureKind) -> Code {
+/// The code of a failure, on every wire.
+pub fn code(kind: FailureKind) -> Code {
     match kind {
         FailureKind::NotFound => Code::NotFound,
         FailureKind::AlreadyExists => Code::AlreadyExists,

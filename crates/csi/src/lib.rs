@@ -18,6 +18,8 @@ pub mod request;
 pub mod serve;
 pub mod simulated;
 
+pub use call::code;
+
 /// The name of the driver: in storage classes, in PersistentVolumes, in the kubelet's folders.
 pub const DRIVER: &str = "csi.hotbay.dev";
 

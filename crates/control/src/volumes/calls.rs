@@ -8,7 +8,8 @@ use hotbay_api::volumes as wire;
 use hotbay_core::cluster::{Cluster, Judged, VolumeState};
 use hotbay_core::ids::VolumeId;
 use hotbay_core::volume::{Size, Wish, class};
-use hotbay_csi::platform::{Failure, FailureKind};
+use hotbay_csi::code;
+use hotbay_csi::platform::Failure;
 use tonic::{Code, Request, Response, Status};
 
 use super::{VolumeError, Volumes, Wanted, sought};
@@ -215,18 +216,6 @@ fn check(protocol: u32) -> Result<(), Status> {
 fn refusal(error: VolumeError) -> Status {
     let is_mistake = matches!(error, VolumeError::Size(_));
     let Failure { kind, message } = error.into();
-    let code = match kind {
-        _ if is_mistake => Code::InvalidArgument,
-        FailureKind::NotFound => Code::NotFound,
-        FailureKind::AlreadyExists => Code::AlreadyExists,
-        FailureKind::InvalidArgument => Code::InvalidArgument,
-        FailureKind::OutOfRange => Code::OutOfRange,
-        FailureKind::ResourceExhausted => Code::ResourceExhausted,
-        FailureKind::FailedPrecondition => Code::FailedPrecondition,
-        FailureKind::Aborted => Code::Aborted,
-        FailureKind::Unavailable => Code::Unavailable,
-        FailureKind::DeadlineExceeded => Code::DeadlineExceeded,
-        FailureKind::Internal => Code::Internal,
-    };
+    let code = if is_mistake { Code::InvalidArgument } else { code(kind) };
     Status::new(code, message)
 }

@@ -32,8 +32,7 @@ pub const PARAMETERS: [&str; 10] = [
     "ignoreIfInaccessible",
 ];
 
-/// What Kubernetes' provisioner adds by itself.
-const KUBERNETES: &str = "csi.storage.k8s.io/";
+// What Kubernetes' provisioner adds by itself.
 const KUBERNETES_FS_TYPE: &str = "csi.storage.k8s.io/fstype";
 const CLAIM_NAME: &str = "csi.storage.k8s.io/pvc/name";
 const CLAIM_NAMESPACE: &str = "csi.storage.k8s.io/pvc/namespace";
@@ -228,11 +227,6 @@ pub fn group(class: &Class, claim: Option<&Claim>) -> Option<String> {
     let (set, ordinal) = claim.name().rsplit_once('-')?;
     let numbered = !ordinal.is_empty() && ordinal.bytes().all(|byte| byte.is_ascii_digit());
     numbered.then(|| format!("{}/{set}", claim.namespace()))
-}
-
-/// The name that Kubernetes' provisioner gives its own parameters, which others must not use.
-pub fn is_of_kubernetes(name: &str) -> bool {
-    name.starts_with(KUBERNETES)
 }
 
 fn one_of<T: Copy>(

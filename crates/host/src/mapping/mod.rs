@@ -39,6 +39,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hotbay_core::ids::{DriveId, VolumeId};
+pub use hotbay_core::volume::Segment;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -59,13 +60,6 @@ pub const MOST_PARTS: usize = 256;
 /// How long another child may be busy with a mapping on the same drive before that is an error.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
-
-/// A piece of a drive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Segment {
-    pub start_bytes: u64,
-    pub length_bytes: u64,
-}
 
 /// The mapping that a volume is to have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

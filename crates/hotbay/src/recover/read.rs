@@ -140,7 +140,7 @@ fn reading(
     }
 }
 
-/// Reads a file that was written by [`write`].
+/// Reads a file that was written by [`write()`].
 pub(super) fn file(path: &Path) -> Result<Vec<Reading>, RecoverError> {
     let failed = |source| RecoverError::Input { path: path.to_owned(), source };
     let not_ours = |source| RecoverError::NotOurs { path: path.to_owned(), source };

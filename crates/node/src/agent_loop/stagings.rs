@@ -58,7 +58,7 @@ impl Shell {
             tokio::spawn(async move {
                 let wrong = match placed {
                     Some(placed) => {
-                        let parts = placed.segments();
+                        let parts = placed.parts.clone();
                         children.read_in_the_end(parts, placed.descriptor).await.err()
                     }
                     None => Some("its drive, or its place on it, cannot be used".to_owned()),

@@ -79,7 +79,7 @@ impl Platform {
                 "its drive is not open on this node, or its label does not have it".into(),
             );
         };
-        let parts = placed.segments();
+        let parts = placed.parts.clone();
         let copy = placed.descriptor.try_clone().ok()?;
         let label = Segment { start_bytes: 0, length_bytes: LABEL_BYTES };
         let with_label = [&[label], parts.as_slice()].concat();

@@ -37,15 +37,6 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// The pieces, as children are told of them.
-    pub(crate) fn segments(&self) -> Vec<hotbay_host::mapping::Segment> {
-        let part = |part: &Segment| hotbay_host::mapping::Segment {
-            start_bytes: part.start_bytes,
-            length_bytes: part.length_bytes,
-        };
-        self.parts.iter().map(part).collect()
-    }
-
     pub(crate) fn size_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.length_bytes).sum()
     }

@@ -164,7 +164,7 @@ impl NodePlatform for Platform {
         let found = lookup::ask(&self.questions, Some(volume)).await?;
         let grant = granted(&found, &Texts::new())?;
         let placed = found.placed.ok_or_else(not_open)?;
-        let (parts, size_bytes) = (placed.segments(), placed.size_bytes());
+        let (parts, size_bytes) = (placed.parts.clone(), placed.size_bytes());
         let Some(mapping) = self.children.mapping(volume).await? else {
             return Err(not_staged(&target));
         };

@@ -46,7 +46,7 @@ impl Platform {
         let wanted = Wanted {
             volume: *volume,
             epoch: grant.epoch.get(),
-            parts: placed.segments(),
+            parts: placed.parts.clone(),
             read_only: grant.read_only,
         };
         let mapping = self.map_anew(wanted, placed).await?;
