@@ -79,6 +79,25 @@ pub enum BindError {
     },
 }
 
+impl BindError {
+    /// The disk of the path is full or read-only: the path is good, and may be tried again later.
+    pub fn is_of_the_disk(&self) -> bool {
+        match self {
+            Self::Folder { source, .. }
+            | Self::Unclear { source, .. }
+            | Self::Listen { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::StorageFull
+            ),
+            Self::OpenFolder { .. }
+            | Self::FolderBusy { .. }
+            | Self::TooLong { .. }
+            | Self::NotASocket { .. }
+            | Self::InUse { .. } => false,
+        }
+    }
+}
+
 /// A socket that is listened on. The file goes with it, if it is still ours.
 #[derive(Debug)]
 pub struct Socket {

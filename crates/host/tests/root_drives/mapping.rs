@@ -386,7 +386,8 @@ fn started_again() {
         drive.descriptor = Some(descriptor);
         assert_eq!(drive.map(&workers, &wanted).await, Ok(mapping.clone()));
         let mapped = Blocker::Mapping { volume: volume(1), path: mapping.path };
-        let detached = detach(&workers, detach_of(&drive.seen), drive.descriptor.take()).await;
+        let request = Detach { even_with_volumes: true, ..detach_of(&drive.seen) };
+        let detached = detach(&workers, request, drive.descriptor.take()).await;
         assert_eq!(detached.proof, Proof::Blocked { by: vec![mapped] });
         assert_eq!(unmap(&workers, volume(1)).await, Ok(true));
         assert!(exclusive_is_free(&path));

@@ -19,7 +19,7 @@ use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Goal, OrderId};
 use hotbay_core::rules::Rules;
 use hotbay_core::volume::orders::VolumeReport;
-use hotbay_csi::serve::{BindError, Socket};
+use hotbay_csi::serve::BindError;
 use hotbay_host::locks::{AgentLock, LockError};
 use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
@@ -110,7 +110,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let (news_sender, news) = mpsc::channel(WAITING);
     let (questions, asked) = mpsc::channel(WAITING);
     let children = Children::new(workers.clone());
-    let csi = config.csi.as_deref().map(Socket::bind).transpose()?;
+    let csi = csi::bind(config.csi.as_deref())?;
     let stagings = Stagings::open(&config.data_dir, config.checkpoint)?;
     let dummies = config.data_dir.join(DUMMIES);
     // Loop devices are known by the whole path of what is behind them.
