@@ -63,18 +63,14 @@ fn survives(cluster: &mut Cluster, doing: Doing, armed: &str) -> bool {
         .spawn()
         .unwrap();
     let status = eventually(&format!("{verb} while dying at {armed}"), || {
-        if cluster.registry.as_mut().unwrap().has_ended() {
-            cluster.start_registry();
-        }
-        if cluster.agent.as_mut().unwrap().has_ended() {
-            cluster.start_agent();
-        }
+        start_what_died(cluster);
         client.try_wait().unwrap()
     });
     if !status.success() {
         // The registry died before it took the action; the caller was told to try again, and does.
         assert_eq!(status.code(), Some(3), "{verb} while dying at {armed}");
         eventually("the retried action succeeds", || {
+            start_what_died(cluster);
             cluster
                 .client(&["drive", verb, &cluster.target(0), "--wait"])
                 .status
@@ -85,6 +81,15 @@ fn survives(cluster: &mut Cluster, doing: Doing, armed: &str) -> bool {
     let reached = !once.exists();
     std::fs::remove_file(&once).ok();
     reached
+}
+
+fn start_what_died(cluster: &mut Cluster) {
+    if cluster.registry.as_mut().unwrap().has_ended() {
+        cluster.start_registry();
+    }
+    if cluster.agent.as_mut().unwrap().has_ended() {
+        cluster.start_agent();
+    }
 }
 
 fn arm(cluster: &mut Cluster, step: &str) {

@@ -80,7 +80,7 @@ mod tests {
             Work::Child(_) => {
                 assert_eq!(steps.len(), targets(&root.join("fuzz")).unwrap().len() + 1);
             }
-            Work::Check(_) | Work::Setup(_) => panic!("{steps:?}"),
+            Work::Check(_) | Work::Setup(_) | Work::Beside(_) => panic!("{steps:?}"),
         }
     }
 }

@@ -12,6 +12,7 @@
 //! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
 //! ```
 
+mod beside;
 mod csi;
 mod fuzz;
 mod layering;

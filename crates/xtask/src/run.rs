@@ -15,9 +15,12 @@ use std::fmt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use crate::beside;
 use crate::step::{self, End, Interrupts};
 use crate::tier::{Plan, Step, Tier, Work};
 use crate::workspace::Workspace;
+
+const NOT_BEGUN: &str = "not run: the tier's time was up";
 
 /// What a shell reports for a program ended by Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
@@ -102,11 +105,17 @@ impl Run {
         let first_row = self.rows.len();
         match plan {
             Plan::Steps(steps) => {
-                let mut steps = steps.into_iter();
-                // Without what a setup sees to, the steps after it would only fail.
-                while let Some(step) = steps.next()
-                    && self.step(tier, step, started + cap)
-                {}
+                let mut steps = steps.into_iter().peekable();
+                loop {
+                    let beside = std::iter::from_fn(|| steps.next_if(Step::is_beside)).collect();
+                    self.beside(tier, beside, started + cap);
+                    // Without what a setup sees to, the steps after it would only fail.
+                    let goes_on =
+                        steps.next().is_some_and(|step| self.step(tier, step, started + cap));
+                    if !goes_on {
+                        break;
+                    }
+                }
                 for step in steps {
                     let why = "not run: its setup failed".to_owned();
                     self.add(tier, &step.name, Verdict::Skipped(why), Duration::ZERO);
@@ -131,15 +140,18 @@ impl Run {
                 println!("-- {tier} {name}: {why}, left out");
                 Verdict::Skipped(format!("{why}, left out"))
             }
-            Work::Setup(_) | Work::Child(_) if self.interrupted => {
+            Work::Setup(_) | Work::Child(_) | Work::Beside(_) if self.interrupted => {
                 Verdict::Skipped("not run: interrupted".to_owned())
             }
-            Work::Setup(mut command) | Work::Child(mut command) if started < deadline => {
+            Work::Setup(mut command) | Work::Child(mut command) | Work::Beside(mut command)
+                if started < deadline =>
+            {
                 println!("-- {tier} {name}: {}", CommandLine(&command));
-                self.child(&mut command, deadline)
+                let end = step::run(&mut command, deadline, &self.interrupts);
+                verdict(end, &mut self.interrupted)
             }
-            Work::Setup(_) | Work::Child(_) => {
-                Verdict::Skipped("not run: the tier's time was up".to_owned())
+            Work::Setup(_) | Work::Child(_) | Work::Beside(_) => {
+                Verdict::Skipped(NOT_BEGUN.to_owned())
             }
             // In process and quick, so it runs whatever happened before: it may tell what a killed step left behind.
             Work::Check(check) => {
@@ -155,28 +167,29 @@ impl Run {
             self.note_cannot_run(tier, &format!("its setup failed ({why}), and says why above"));
             return false;
         }
-        match &verdict {
-            Verdict::Passed => println!("   {tier} {name}: passed in {}", Human(took)),
-            Verdict::Failed(why) => println!("   {tier} {name}: FAILED: {why}"),
-            Verdict::Skipped(_) => {}
-        }
-        self.add(tier, &name, verdict, took);
+        self.rows.push(Row::told(tier, &name, verdict, took));
         true
     }
 
-    fn child(&mut self, command: &mut Command, deadline: Instant) -> Verdict {
-        match step::run(command, deadline, &self.interrupts) {
-            Ok(End::Exited(status)) if status.success() => Verdict::Passed,
-            Ok(End::Exited(status)) => Verdict::Failed(status.to_string()),
-            Ok(End::OutOfTime) => {
-                Verdict::Failed("the tier's time was up; killed with all it had started".to_owned())
-            }
-            Ok(End::Interrupted) => {
-                self.interrupted = true;
-                Verdict::Failed("interrupted; killed with all it had started".to_owned())
-            }
-            Err(error) => Verdict::Failed(format!("{error:#}")),
+    /// Runs steps at the same time; what each prints follows when it has ended.
+    fn beside(&mut self, tier: &'static str, steps: Vec<Step>, deadline: Instant) {
+        let (mut names, mut commands) = (Vec::new(), Vec::new());
+        for Step { name, work } in steps {
+            let Work::Beside(command) = work else { unreachable!("chosen by that") };
+            println!("-- {tier} {name}: {}, beside others", CommandLine(&command));
+            names.push(name);
+            commands.push(command);
         }
+        let Self { interrupts, interrupted, rows, .. } = self;
+        beside::run(&mut commands, deadline, interrupts, |ended| {
+            let verdict = match ended.end {
+                Some(end) => verdict(end, interrupted),
+                None => Verdict::Skipped(NOT_BEGUN.to_owned()),
+            };
+            let step = &names[ended.step];
+            println!("-- {tier} {step} printed:\n{}", String::from_utf8_lossy(&ended.output));
+            rows.push(Row::told(tier, step, verdict, ended.took));
+        });
     }
 
     /// A tier that this machine has not what it needs for: a failure only where the tier must run.
@@ -206,6 +219,33 @@ impl Run {
             count(|verdict| matches!(verdict, Verdict::Failed(_))),
             count(|verdict| matches!(verdict, Verdict::Skipped(_))),
         )
+    }
+}
+
+fn verdict(end: anyhow::Result<End>, interrupted: &mut bool) -> Verdict {
+    match end {
+        Ok(End::Exited(status)) if status.success() => Verdict::Passed,
+        Ok(End::Exited(status)) => Verdict::Failed(status.to_string()),
+        Ok(End::OutOfTime) => {
+            Verdict::Failed("the tier's time was up; killed with all it had started".to_owned())
+        }
+        Ok(End::Interrupted) => {
+            *interrupted = true;
+            Verdict::Failed("interrupted; killed with all it had started".to_owned())
+        }
+        Err(error) => Verdict::Failed(format!("{error:#}")),
+    }
+}
+
+impl Row {
+    /// Says at once how it went.
+    fn told(tier: &'static str, step: &str, verdict: Verdict, took: Duration) -> Self {
+        match &verdict {
+            Verdict::Passed => println!("   {tier} {step}: passed in {}", Human(took)),
+            Verdict::Failed(why) => println!("   {tier} {step}: FAILED: {why}"),
+            Verdict::Skipped(_) => {}
+        }
+        Self { tier, step: step.to_owned(), verdict, took }
     }
 }
 

@@ -4,13 +4,14 @@
 //! `required-features = ["root-tests"]`, so that a plain `cargo test` leaves it out; `tests/guest_*.rs` boots a virtual
 //! machine and has `guest-tests`; all others belong to `check`. Tidy sees to the declaration.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::leftovers::Leftovers;
-use crate::workspace::{GUEST_FEATURE, ROOT_FEATURE, TestTarget, Workspace, cargo};
+use crate::workspace::{TestTarget, Workspace, cargo};
 use crate::{csi, fuzz, layering, tidy};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,9 @@ pub(crate) enum Tier {
     K8s,
     Soak,
 }
+
+/// The tests on loop devices that look at all of the machine, and see what others do there.
+const ALONE: [&str; 3] = ["root_discovery", "root_drives", "root_faults"];
 
 #[derive(Debug)]
 pub(crate) enum Plan {
@@ -44,10 +48,18 @@ pub(crate) enum Work {
     Setup(Command),
     /// A program, run in its own process group and killed when the tier's time is up.
     Child(Command),
+    /// The same, at the same time as those of its kind that are next to it.
+    Beside(Command),
     /// A quick check in this process.
     Check(Box<dyn FnOnce() -> anyhow::Result<()>>),
     /// An optional tool that is not here, and why.
     LeftOut(String),
+}
+
+impl Step {
+    pub(crate) fn is_beside(&self) -> bool {
+        matches!(self.work, Work::Beside(_))
+    }
 }
 
 impl Tier {
@@ -97,19 +109,15 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
         child("clippy", clippy(workspace)),
     ];
     if answers(&mut cargo_with(&["nextest"])) {
-        steps.push(child("test", cargo_with(&["nextest", "run", "--workspace"])));
+        let mut nextest = cargo_with(&["nextest", "run", "--workspace"]);
+        nextest.args(["--features", &features(workspace)]);
+        nextest.args(["-E", "not (binary(/^root_/) | binary(/^guest_/))"]);
+        steps.push(child("test", nextest));
         // nextest does not run the examples in documentation.
         steps.push(child("test-doc", cargo_with(&["test", "--workspace", "--doc"])));
     } else {
-        steps.push(child("test", cargo_with(&["test", "--workspace"])));
+        steps.extend(tests_beside_each_other(workspace));
     }
-    // Cargo passes over a test whose feature is not enabled, without a word: each is asked for by name.
-    let with_feature =
-        |test: &TestTarget| !test.needs_root() && !test.needs_guest() && !test.features.is_empty();
-    steps.extend(workspace.tests().filter(with_feature).map(|test| {
-        let features = test.qualified_features().collect::<Vec<_>>().join(",");
-        child(&format!("test {}", test.name), one_test(test.name, &features))
-    }));
     // For those who work on Hotbay: its crates are nobody's library, and their private items tell most.
     let mut doc = cargo_with(&["doc", "--workspace", "--no-deps", "--document-private-items"]);
     doc.env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private-intra-doc-links");
@@ -117,16 +125,26 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
     steps
 }
 
+/// Everything is compiled first, so that cargo does not keep one test waiting while it compiles another. Cargo passes
+/// over a test whose feature is not enabled, without a word: each is asked for by name.
+fn tests_beside_each_other(workspace: &Workspace) -> Vec<Step> {
+    let names = names(workspace, |test| !test.needs_root() && !test.needs_guest());
+    let mut all = test(workspace, &["--no-run", "--lib", "--bins"]);
+    all.args(names.iter().flat_map(|name| ["--test", name]));
+    let mut steps = vec![
+        child("build", all),
+        beside("test units", test(workspace, &["--lib", "--bins"])),
+        beside("test examples", test(workspace, &["--doc"])),
+    ];
+    let one = |name: &&str| beside(&format!("test {name}"), test(workspace, &["--test", name]));
+    steps.extend(names.iter().map(one));
+    steps
+}
+
 /// Lints the tests of other tiers as well, though `check` does not run them.
 fn clippy(workspace: &Workspace) -> Command {
     let mut command = cargo_with(&["clippy", "--workspace", "--all-targets"]);
-    for feature in [ROOT_FEATURE, GUEST_FEATURE] {
-        let features = enabled(workspace, feature);
-        if !features.is_empty() {
-            command.args(["--features", &features]);
-        }
-    }
-    command.args(["--", "-D", "warnings"]);
+    command.args(["--features", &features(workspace), "--", "-D", "warnings"]);
     command
 }
 
@@ -142,13 +160,18 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     }
     let before = Leftovers::now()?;
     println!("before: {before}");
-    let features = enabled(workspace, ROOT_FEATURE);
-    let test = |name: &&str| {
-        let mut command = one_test(name, &features);
+    let mut all = test(workspace, &["--no-run"]);
+    all.args(names.iter().flat_map(|name| ["--test", name]));
+    let mut steps = vec![child("build", all)];
+    let (alone, others): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| ALONE.contains(name));
+    let one = |name: &str| {
+        let mut command = test(workspace, &["--test", name]);
         command.env("HOTBAY_ROOT_TESTS", "1");
-        child(name, command)
+        command
     };
-    let mut steps: Vec<_> = names.iter().map(test).collect();
+    steps.extend(alone.into_iter().map(|name| child(name, one(name))));
+    steps.extend(others.into_iter().map(|name| beside(name, one(name))));
     match csi::plan(workspace)? {
         Plan::Steps(sanity) => steps.extend(sanity),
         Plan::Missing(missing) => {
@@ -169,9 +192,8 @@ fn guest_plan(workspace: &Workspace) -> Plan {
         return Plan::NoCases("no cases exist yet that need a kernel of their own");
     }
     let setup = Command::new(workspace.root.join("scripts/setup-guest"));
-    let features = enabled(workspace, GUEST_FEATURE);
     let mut steps = vec![Step { name: "setup".to_owned(), work: Work::Setup(setup) }];
-    steps.extend(names.iter().map(|name| child(name, one_test(name, &features))));
+    steps.extend(names.iter().map(|name| child(name, test(workspace, &["--test", name]))));
     Plan::Steps(steps)
 }
 
@@ -223,22 +245,21 @@ fn names<'a>(workspace: &'a Workspace, is_of_tier: fn(&TestTarget<'a>) -> bool) 
     names
 }
 
-/// What enables a feature in every crate that has tests which require it.
-fn enabled(workspace: &Workspace, feature: &str) -> String {
-    let mut features: Vec<_> = workspace
-        .tests()
-        .flat_map(|test| test.qualified_features().collect::<Vec<_>>())
-        .filter(|qualified| qualified.ends_with(&format!("/{feature}")))
-        .collect();
-    features.sort();
-    features.dedup();
-    features.join(",")
+/// All that tests require, for every tier alike: with the same features everything is compiled once.
+pub(crate) fn features(workspace: &Workspace) -> String {
+    let required: BTreeSet<_> =
+        workspace.tests().flat_map(|test| test.qualified_features().collect::<Vec<_>>()).collect();
+    required.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// One integration test by its name. The whole workspace is selected, so that dependencies are built with the same
-/// features as by `cargo test --workspace`, and are compiled once.
-fn one_test(name: &str, features: &str) -> Command {
-    cargo_with(&["test", "--workspace", "--features", features, "--test", name])
+fn test(workspace: &Workspace, args: &[&str]) -> Command {
+    let mut command = cargo_with(&["test", "--workspace", "--features", &features(workspace)]);
+    command.args(args);
+    command
+}
+
+fn beside(name: &str, command: Command) -> Step {
+    Step { name: name.to_owned(), work: Work::Beside(command) }
 }
 
 fn child(name: &str, command: Command) -> Step {
@@ -286,6 +307,7 @@ impl std::fmt::Debug for Work {
         match self {
             Self::Setup(command) => f.debug_tuple("Setup").field(command).finish(),
             Self::Child(command) => f.debug_tuple("Child").field(command).finish(),
+            Self::Beside(command) => f.debug_tuple("Beside").field(command).finish(),
             Self::Check(_) => f.write_str("Check"),
             Self::LeftOut(why) => f.debug_tuple("LeftOut").field(why).finish(),
         }
@@ -315,7 +337,7 @@ mod tests {
     fn command_of<'a>(steps: &'a [Step], name: &str) -> &'a Command {
         let step = steps.iter().find(|step| step.name == name);
         match step.map(|step| &step.work) {
-            Some(Work::Child(command)) => command,
+            Some(Work::Child(command) | Work::Beside(command)) => command,
             other => panic!("{name} is no program: {other:?}"),
         }
     }
@@ -332,8 +354,8 @@ mod tests {
         let workspace = workspace(&tests.join(","));
         let steps = check_steps(&workspace);
         let clippy = command_of(&steps, "clippy");
-        assert!(has_args(clippy, &["--features", "hotbay-host/root-tests"]), "{clippy:?}");
-        assert!(has_args(clippy, &["--features", "hotbay-host/guest-tests"]), "{clippy:?}");
+        let features = "hotbay-host/guest-tests,hotbay-host/root-tests";
+        assert!(has_args(clippy, &["--features", features]), "{clippy:?}");
         let of_others =
             |step: &Step| ["root_", "guest_"].iter().any(|name| step.name.contains(name));
         assert!(!steps.iter().any(of_others), "{steps:?}");

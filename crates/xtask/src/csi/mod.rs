@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::tier::{Plan, Step, Work, on_path};
+use crate::tier::{Plan, Step, Work, features, on_path};
 use crate::workspace::{Workspace, cargo};
 
 /// A newer one may have more cases: look at what it skips.
@@ -54,6 +54,7 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     }
     let mut driver = cargo();
     driver.args(["build", "--workspace", "--example", "hotbay-csi-sim", "--bin", "hotbay"]);
+    driver.args(["--features", &features(workspace)]);
     steps.push(Step { name: "build the drivers".to_owned(), work: Work::Child(driver) });
     let simulated = workspace.target.join("debug/examples/hotbay-csi-sim").into_os_string();
     let sockets = ["--node", "{dir}/node.sock", "--controller", "{dir}/controller.sock"];
@@ -71,7 +72,7 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
             harness.args(["--controller-socket", "{dir}/controller.sock", "--skips", skips, "--"]);
             harness.args(&driver);
             let name = format!("csi-sanity {access}, {name}");
-            steps.push(Step { name, work: Work::Child(harness) });
+            steps.push(Step { name, work: Work::Beside(harness) });
         }
     }
     Ok(Plan::Steps(steps))
