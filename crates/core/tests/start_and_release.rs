@@ -221,3 +221,31 @@ fn register(agent: &mut Agent, unknown: Vec<Order>) -> Vec<Effect> {
         unknown,
     }))
 }
+
+/// A device of another size than it had.
+fn of_size(size_bytes: u64) -> Event {
+    Event::Devices(vec![Observed { size_bytes, ..device(IN_OPERATION) }])
+}
+
+#[test]
+fn the_label_of_an_open_drive_follows_its_size() {
+    let (mut agent, effects) = start(allowed(), IN_OPERATION, AttachAtStart::Allowed);
+    assert!(matches!(effects[..], [Effect::Attach(_)]), "{effects:?}");
+    assert_eq!(agent.step(of_size(2 << 30)), [], "a step is under way");
+    let attached = || Event::Attached { drive: DRIVE, result: Ok(IN_OPERATION) };
+    let relabels =
+        |effects: &[Effect]| matches!(effects, [Effect::Relabel(work)] if work.drive == DRIVE);
+    let effects = agent.step(attached());
+    assert!(relabels(&effects), "it has grown meanwhile: {effects:?}");
+    assert_eq!(agent.step(attached()), []);
+    assert_eq!(agent.step(of_size(2 << 30)), [], "nothing has changed");
+    assert_eq!(agent.step(of_size(0)), [], "nothing could be written");
+    assert_eq!(agent.step(of_size(2 << 30)), [], "it is as it was");
+    let effects = agent.step(of_size(1 << 30));
+    assert!(relabels(&effects), "the registry hears how much room is left: {effects:?}");
+    let failed = Err(Obstacle::AttachFailed { error: "I/O error".into() });
+    assert_eq!(agent.step(Event::Attached { drive: DRIVE, result: failed }), [LATER]);
+    let effects = agent.step(Event::Retry(DRIVE));
+    assert!(relabels(&effects), "it is tried again: {effects:?}");
+    assert_eq!(agent.step(attached()), []);
+}

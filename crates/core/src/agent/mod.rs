@@ -232,6 +232,8 @@ struct Local {
     /// The obstacle that the registry was last told of, so that it is not told again and again.
     told: Option<Obstacle>,
     label_work: Option<LabelWork>,
+    /// The size of the drive when its label was last brought up to date. Another one is told to the label.
+    size_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -262,6 +264,7 @@ impl Local {
             pausing: false,
             told: None,
             label_work: None,
+            size_bytes: None,
         }
     }
 }

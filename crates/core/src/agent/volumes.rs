@@ -43,6 +43,9 @@ impl Agent {
             Some(local) if matches!(local.actual, Actual::ChangingLabel { .. }) => {
                 // It comes again while it is carried out, and is answered then.
             }
+            Some(local) if wanted && local.actual == Actual::Relabelling => {
+                // The label is told when that has ended, and what is owed is ordered anew.
+            }
             Some(local) if wanted && matches!(local.actual, Actual::Open { .. }) => {
                 let Actual::Open { label } = local.actual else { unreachable!("looked at above") };
                 let freed = order.changes.iter().filter_map(|change| match change {

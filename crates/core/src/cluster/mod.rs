@@ -38,6 +38,7 @@ pub use life::State;
 pub use newcomer::Newcomer;
 pub use notice::{About, Notice};
 pub use planned::{NotAStateHash, StateHash};
+pub use presence::Shrunk;
 pub use records::{
     Allocation, AttachmentRecord, AttachmentState, DriveRecord, NodeRecord, Records,
     RegistryRecord, VolumeRecord, VolumeState, Write,
