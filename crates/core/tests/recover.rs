@@ -239,6 +239,7 @@ fn agent_told(read: &Reading, goal: Goal, generation: Generation) -> Agent {
         take_over: false,
         wipe: None,
         wiped: None,
+        given_up: false,
     };
     let seen = |epoch, granted| {
         let epoch = Epoch::from_number(epoch);

@@ -68,6 +68,7 @@ fn record(goal: Goal) -> RecordFound {
         take_over: false,
         wipe: None,
         wiped: None,
+        given_up: false,
     };
     RecordFound::Usable(AgentRecord {
         identity: Some(IDENTITY),
@@ -86,6 +87,7 @@ fn detach() -> Order {
         evidence: evidence(),
         take_over: false,
         wipe: None,
+        given_up: false,
     }
 }
 

@@ -426,6 +426,14 @@ impl Agent {
         &self.devices
     }
 
+    /// Whether a drive is to be closed although its label has volumes: they were given up with the host.
+    pub fn is_given_up(&self, drive: DriveId) -> bool {
+        let memory = self.record.drives.get(&drive);
+        memory.is_some_and(|memory| {
+            memory.given_up && memory.in_force.is_some_and(|ordered| ordered.goal == Goal::Detach)
+        })
+    }
+
     /// The order in force for a drive.
     pub fn in_force(&self, drive: DriveId) -> Option<Ordered> {
         self.record.drives.get(&drive).and_then(|memory| memory.in_force)

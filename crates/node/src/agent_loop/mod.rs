@@ -403,7 +403,8 @@ impl Shell {
                     self.log_start(drive, "closing");
                     let identity = self.identity().expect("an order names the cluster");
                     let at = self.place_of(drive);
-                    self.drives.detach(drive, at, identity, generation);
+                    let order = (generation, self.agent.is_given_up(drive));
+                    self.drives.detach(drive, at, identity, order);
                 }
                 Effect::Prove { drive, generation } => {
                     self.log_start(drive, "proving that it is closed");

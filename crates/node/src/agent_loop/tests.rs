@@ -199,6 +199,7 @@ async fn another_wish_is_tried_again_as_soon_as_any_first_one() {
             evidence: Evidence::default(),
             take_over: false,
             wipe: None,
+            given_up: false,
         })
     };
     shell.said(order(Goal::Attach, 1));

@@ -33,6 +33,10 @@ impl Cluster {
     ) -> Result<Effects, Refused> {
         self.check_speaker(session, id)?;
         let mut effects = Effects::default();
+        if self.is_purged(self.drives[&id].record.node) {
+            // What was given up is not taken back, until a person says that the host is back.
+            return Ok(effects);
+        }
         self.note_label(id, told);
         self.hold_against_records(id, &[], now_ms, &mut effects);
         self.order_label(id, &mut effects);

@@ -12,7 +12,12 @@ const DRIVE: DriveId = DriveId::from_bits(1);
 /// The machine reports a size; gives what is told, with a mark for warnings.
 fn report(world: &mut World, size_bytes: u64) -> Vec<String> {
     let devices = vec![Observed { size_bytes, ..device("S1") }];
-    let event = Event::Devices { session: SESSION, devices, conditions: vec![], fresh: vec![] };
+    let event = Event::Devices {
+        session: SESSION,
+        devices,
+        conditions: vec![],
+        fresh: vec![DriveId::from_bits(99)],
+    };
     let told = world.apply(event).unwrap().notices.into_iter();
     told.map(|notice| format!("{}{}", if notice.warning { "! " } else { "" }, notice.text))
         .collect()
