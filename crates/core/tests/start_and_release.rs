@@ -8,10 +8,12 @@ use hotbay_core::agent::{
 };
 use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber, TermId};
+use hotbay_core::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber, TermId, VolumeId};
+use hotbay_core::label::change::{Basis, Change};
 use hotbay_core::message::{AnswerResult, Obstacle, Order, Registered};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::LabelResult;
 
 const IDENTITY: Identity =
     Identity { cluster: ClusterId::from_bits(1), node: NodeId::from_bits(2) };
@@ -222,6 +224,25 @@ fn register(agent: &mut Agent, unknown: Vec<Order>) -> Vec<Effect> {
         allowed,
         unknown,
     }))
+}
+
+#[test]
+fn a_filesystem_is_noted_on_the_label_when_nothing_else_is_under_way() {
+    let (mut agent, _) = start(allowed(), IN_OPERATION, AttachAtStart::Allowed);
+    let (volume, basis) = (VolumeId::from_bits(9), Basis { sequence: 7, checksum: 1 });
+    let formatted = || Event::Formatted { drive: DRIVE, volume, basis };
+    assert_eq!(agent.step(formatted()), [], "it is not open");
+    let attached = Event::Attached { drive: DRIVE, result: Ok(IN_OPERATION) };
+    assert_eq!(agent.step(attached), []);
+    let effects = agent.step(formatted());
+    let [Effect::ChangeLabel { generation: GENERATION, order }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((order.drive, order.basis), (DRIVE, basis));
+    assert_eq!(order.changes, [Change::Formatted { volume }]);
+    assert_eq!(agent.step(formatted()), [], "it is under way");
+    let result = LabelResult::Done { now: Basis { sequence: 8, ..basis } };
+    assert_eq!(agent.step(Event::LabelChanged { drive: DRIVE, result }), []);
 }
 
 /// A device of another size than it had.

@@ -126,8 +126,9 @@ impl Drives {
             length_bytes: extent.length_bytes,
         };
         let parts = extents.iter().map(part).collect();
+        let formatted = extents.iter().any(|extent| extent.formatted);
         let descriptor = self.open.get(drive)?.descriptor.try_clone().ok()?;
-        Some(Placed { descriptor, parts })
+        Some(Placed { descriptor, parts, formatted })
     }
 
     /// On which label an open drive has a volume; changes whenever anything about that does.
@@ -136,6 +137,13 @@ impl Drives {
         let holds = |told: &LabelTold| told.extents.iter().any(is_its);
         let open = self.labels.iter().filter(|(drive, _)| self.open.contains_key(drive));
         open.into_iter().find(|(_, told)| holds(told)).map(|(drive, told)| (*drive, told.basis))
+    }
+
+    /// Whether the label of an open drive says that a volume on it has had a filesystem.
+    pub(crate) fn is_formatted(&self, drive: DriveId, volume: VolumeId) -> bool {
+        let extents = self.labels.get(&drive).map(|told| told.extents.as_slice());
+        let mut its = extents.unwrap_or_default().iter().filter(|extent| extent.volume == volume);
+        its.any(|extent| extent.formatted)
     }
 
     /// Changes the label of an open drive.

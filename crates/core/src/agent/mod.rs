@@ -31,6 +31,7 @@ pub use record::{AgentRecord, DriveMemory, Identity, RecordFound, UseMemory};
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
 use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber, VolumeId};
+use crate::label::change::Basis;
 use crate::message::{
     Answer, DriveReport, Obstacle, Order, OrderRefused, RecordHealth, Registered, Registration,
 };
@@ -54,6 +55,12 @@ pub enum Event {
     Order(Order),
     LabelOrder(LabelOrder),
     UseOrder(UseOrder),
+    /// A filesystem was made on a volume, and its label, which this is, does not say so.
+    Formatted {
+        drive: DriveId,
+        volume: VolumeId,
+        basis: Basis,
+    },
     /// A change of a label ended.
     LabelChanged {
         drive: DriveId,
@@ -384,6 +391,9 @@ impl Agent {
             Event::Order(order) => self.order(order, &mut effects),
             Event::LabelOrder(order) => self.label_order(order, &mut effects),
             Event::UseOrder(order) => self.use_order(order, &mut effects),
+            Event::Formatted { drive, volume, basis } => {
+                self.formatted(drive, volume, basis, &mut effects);
+            }
             Event::LabelChanged { drive, result } => {
                 self.label_changed(drive, result, &mut effects);
             }

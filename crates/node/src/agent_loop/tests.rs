@@ -54,6 +54,7 @@ impl Rig {
                 dummies: dir.path().join("dummies"),
             },
             told_stagings: BTreeMap::new(),
+            marks: Vec::new(),
             ends,
             connection: None,
             reported: Vec::new(),
