@@ -12,7 +12,6 @@ use hotbay_core::ids::{DriveId, NodeId};
 use hotbay_core::label::extents::Extent;
 use hotbay_core::message::RecordHealth;
 use hotbay_core::volume::Operational;
-use hotbay_core::words::bytes;
 
 fn node_name(cluster: &Cluster, node: NodeId) -> String {
     cluster.node(node).map(|node| node.record.name.to_string()).unwrap_or_default()
@@ -185,9 +184,9 @@ fn verdict(verdict: cluster::RuleVerdict) -> AutoAddVerdict {
 }
 
 fn drive_conditions(cluster: &Cluster, id: DriveId) -> Vec<Condition> {
-    let shrunk = cluster.shrunk_from(id).map(|from| Condition {
+    let shrunk = cluster.shrunk(id).map(|why| Condition {
         kind: "Shrunk".to_owned(),
-        message: format!("it had {} when it was added; it takes no new volumes", bytes(from)),
+        message: format!("{why}; it takes no new volumes"),
     });
     shrunk.into_iter().chain(held_by_other_node(cluster, id)).collect()
 }

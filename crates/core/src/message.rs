@@ -25,6 +25,8 @@ pub struct Order {
     pub take_over: bool,
     /// What on the drive may be wiped, if anything.
     pub wipe: Option<Wipe>,
+    /// Its host was purged, and the volumes on it given up: it is to be closed although its label has them.
+    pub given_up: bool,
 }
 
 impl Order {

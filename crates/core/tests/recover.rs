@@ -37,6 +37,7 @@ fn extent(volume: u128, part: u32, start_mib: u64, mib: u64, usage: Use) -> Exte
         start_bytes: start_mib * MIB,
         length_bytes: mib * MIB,
         usage,
+        formatted: false,
         name: format!("pvc-{}", volume % 5).parse().unwrap(),
         claim: None,
     }
@@ -239,6 +240,7 @@ fn agent_told(read: &Reading, goal: Goal, generation: Generation) -> Agent {
         take_over: false,
         wipe: None,
         wiped: None,
+        given_up: false,
     };
     let seen = |epoch, granted| {
         let epoch = Epoch::from_number(epoch);

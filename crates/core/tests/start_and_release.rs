@@ -8,10 +8,12 @@ use hotbay_core::agent::{
 };
 use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber, TermId};
+use hotbay_core::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber, TermId, VolumeId};
+use hotbay_core::label::change::{Basis, Change};
 use hotbay_core::message::{AnswerResult, Obstacle, Order, Registered};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
 use hotbay_core::rules::Rules;
+use hotbay_core::volume::orders::LabelResult;
 
 const IDENTITY: Identity =
     Identity { cluster: ClusterId::from_bits(1), node: NodeId::from_bits(2) };
@@ -68,6 +70,7 @@ fn record(goal: Goal) -> RecordFound {
         take_over: false,
         wipe: None,
         wiped: None,
+        given_up: false,
     };
     RecordFound::Usable(AgentRecord {
         identity: Some(IDENTITY),
@@ -86,6 +89,7 @@ fn detach() -> Order {
         evidence: evidence(),
         take_over: false,
         wipe: None,
+        given_up: false,
     }
 }
 
@@ -220,4 +224,51 @@ fn register(agent: &mut Agent, unknown: Vec<Order>) -> Vec<Effect> {
         allowed,
         unknown,
     }))
+}
+
+#[test]
+fn a_filesystem_is_noted_on_the_label_when_nothing_else_is_under_way() {
+    let (mut agent, _) = start(allowed(), IN_OPERATION, AttachAtStart::Allowed);
+    let (volume, basis) = (VolumeId::from_bits(9), Basis { sequence: 7, checksum: 1 });
+    let formatted = || Event::Formatted { drive: DRIVE, volume, basis };
+    assert_eq!(agent.step(formatted()), [], "it is not open");
+    let attached = Event::Attached { drive: DRIVE, result: Ok(IN_OPERATION) };
+    assert_eq!(agent.step(attached), []);
+    let effects = agent.step(formatted());
+    let [Effect::ChangeLabel { generation: GENERATION, order }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((order.drive, order.basis), (DRIVE, basis));
+    assert_eq!(order.changes, [Change::Formatted { volume }]);
+    assert_eq!(agent.step(formatted()), [], "it is under way");
+    let result = LabelResult::Done { now: Basis { sequence: 8, ..basis } };
+    assert_eq!(agent.step(Event::LabelChanged { drive: DRIVE, result }), []);
+}
+
+/// A device of another size than it had.
+fn of_size(size_bytes: u64) -> Event {
+    Event::Devices(vec![Observed { size_bytes, ..device(IN_OPERATION) }])
+}
+
+#[test]
+fn the_label_of_an_open_drive_follows_its_size() {
+    let (mut agent, effects) = start(allowed(), IN_OPERATION, AttachAtStart::Allowed);
+    assert!(matches!(effects[..], [Effect::Attach(_)]), "{effects:?}");
+    assert_eq!(agent.step(of_size(2 << 30)), [], "a step is under way");
+    let attached = || Event::Attached { drive: DRIVE, result: Ok(IN_OPERATION) };
+    let relabels =
+        |effects: &[Effect]| matches!(effects, [Effect::Relabel(work)] if work.drive == DRIVE);
+    let effects = agent.step(attached());
+    assert!(relabels(&effects), "it has grown meanwhile: {effects:?}");
+    assert_eq!(agent.step(attached()), []);
+    assert_eq!(agent.step(of_size(2 << 30)), [], "nothing has changed");
+    assert_eq!(agent.step(of_size(0)), [], "nothing could be written");
+    assert_eq!(agent.step(of_size(2 << 30)), [], "it is as it was");
+    let effects = agent.step(of_size(1 << 30));
+    assert!(relabels(&effects), "the registry hears how much room is left: {effects:?}");
+    let failed = Err(Obstacle::AttachFailed { error: "I/O error".into() });
+    assert_eq!(agent.step(Event::Attached { drive: DRIVE, result: failed }), [LATER]);
+    let effects = agent.step(Event::Retry(DRIVE));
+    assert!(relabels(&effects), "it is tried again: {effects:?}");
+    assert_eq!(agent.step(attached()), []);
 }

@@ -216,6 +216,7 @@ impl Shell {
             evidence: evidence(bytes),
             take_over: bytes.flag(),
             wipe: bytes.flag().then(|| wipe(bytes)),
+            given_up: bytes.flag(),
         }
     }
 }

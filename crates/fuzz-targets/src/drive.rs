@@ -165,6 +165,7 @@ fn any_change(bytes: &mut Bytes<'_>, table: &[Extent]) -> Change {
         1 => Change::Grow { volume, part, length_bytes: whole(bytes) },
         2 => Change::Free { volume },
         3 => Change::Erase { volume, part, length_bytes: whole(bytes) },
+        4 => Change::Formatted { volume },
         _ => Change::Withdraw { volume },
     }
 }
@@ -176,6 +177,7 @@ fn extent(volume: u128, usage: Use, claim: Option<Claim>) -> Extent {
         start_bytes: (1 + u64::try_from(volume).unwrap_or_default()) << 20,
         length_bytes: 1 << 20,
         usage,
+        formatted: false,
         name: "pvc-1".parse().expect("a short name"),
         claim,
     }

@@ -49,6 +49,7 @@ pub(crate) fn agent_record_seeds() -> Vec<Vec<u8>> {
         take_over: false,
         wipe: Some(Wipe { generation: stamp.generation, contents: vec![Content::Nameless] }),
         wiped: Some(Generation::from_number(3)),
+        given_up: true,
     };
     let grant = Grant {
         epoch: Epoch::from_number(7),

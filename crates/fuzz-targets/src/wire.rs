@@ -163,6 +163,7 @@ pub(crate) fn registry_seeds() -> Vec<Vec<u8>> {
         evidence: evidence(),
         take_over: false,
         wipe: None,
+        given_up: goal == Goal::Detach,
     };
     let wipe = Wipe { generation: Generation::from_number(1), contents: vec![Content::Nameless] };
     let wiping = Order { wipe: Some(wipe), ..order(Goal::Attach) };

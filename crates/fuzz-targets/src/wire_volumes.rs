@@ -24,6 +24,7 @@ fn told() -> LabelTold {
         start_bytes: 2 << 20,
         length_bytes: 1 << 20,
         usage: Use::Used,
+        formatted: false,
         name: "db".parse().expect("a plain name"),
         claim: Some(Claim::new("shop", "data-0").expect("plain names")),
     };

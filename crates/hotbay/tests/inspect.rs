@@ -75,6 +75,7 @@ fn extent(volume: u128, start_mib: u64, claim: Option<Claim>) -> Extent {
         start_bytes: start_mib << 20,
         length_bytes: 2 << 20,
         usage: Use::Used,
+        formatted: false,
         name: format!("pvc-{volume}").parse().unwrap(),
         claim,
     }

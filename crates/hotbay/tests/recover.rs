@@ -247,6 +247,7 @@ fn labelled(dir: &Path, cluster: u128, drive: u128) -> PathBuf {
         start_bytes: 2 * MIB,
         length_bytes: 2 * MIB,
         usage: Use::Used,
+        formatted: false,
         name: format!("pvc-{drive}").parse().unwrap(),
         claim: Some(Claim::new("shop", &format!("data-{drive}")).unwrap()),
     };

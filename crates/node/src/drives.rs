@@ -126,8 +126,9 @@ impl Drives {
             length_bytes: extent.length_bytes,
         };
         let parts = extents.iter().map(part).collect();
+        let formatted = extents.iter().any(|extent| extent.formatted);
         let descriptor = self.open.get(drive)?.descriptor.try_clone().ok()?;
-        Some(Placed { descriptor, parts })
+        Some(Placed { descriptor, parts, formatted })
     }
 
     /// On which label an open drive has a volume; changes whenever anything about that does.
@@ -136,6 +137,13 @@ impl Drives {
         let holds = |told: &LabelTold| told.extents.iter().any(is_its);
         let open = self.labels.iter().filter(|(drive, _)| self.open.contains_key(drive));
         open.into_iter().find(|(_, told)| holds(told)).map(|(drive, told)| (*drive, told.basis))
+    }
+
+    /// Whether the label of an open drive says that a volume on it has had a filesystem.
+    pub(crate) fn is_formatted(&self, drive: DriveId, volume: VolumeId) -> bool {
+        let extents = self.labels.get(&drive).map(|told| told.extents.as_slice());
+        let mut its = extents.unwrap_or_default().iter().filter(|extent| extent.volume == volume);
+        its.any(|extent| extent.formatted)
     }
 
     /// Changes the label of an open drive.
@@ -227,29 +235,34 @@ impl Drives {
         });
     }
 
-    /// Closes an open drive and proves it. The descriptor is the child's from here on, unless it gives it back.
+    /// Closes an open drive and proves it; one whose volumes were given up also with them on it. The descriptor is the
+    /// child's from here on, unless it gives it back.
     pub(crate) fn detach(
         &mut self,
         drive: DriveId,
         at: Where,
         identity: Identity,
-        generation: Generation,
+        (generation, given_up): (Generation, bool),
     ) {
         let Open { descriptor, id } =
             self.open.remove(&drive).expect("only an open drive is closed");
         let release = release(drive, identity, generation);
         let Where { path, kind, evidence } = at;
         let known = Some(id);
-        let request = Detach { path, kind, evidence, known, release, even_with_volumes: false };
+        let even_with_volumes = given_up;
+        let request = Detach { path, kind, evidence, known, release, even_with_volumes };
         let request = Request::Detach(request);
-        self.spawn(drive, request, vec![descriptor], move |outcome| match outcome {
-            Ok(Done { response: Response::InUse { volumes }, mut descriptors, .. })
-                if descriptors.len() == 1 =>
-            {
-                let descriptor = descriptors.remove(0);
-                StepEnd::StillOpen { drive, descriptor, id, obstacle: Obstacle::InUse { volumes } }
+        self.spawn(drive, request, vec![descriptor], move |mut outcome| {
+            let refused = outcome.as_mut().ok().and_then(|done| {
+                let obstacle = in_use(&done.response)?;
+                (done.descriptors.len() == 1).then(|| (done.descriptors.remove(0), obstacle))
+            });
+            match refused {
+                Some((descriptor, obstacle)) => {
+                    StepEnd::StillOpen { drive, descriptor, id, obstacle }
+                }
+                None => proved(drive, outcome),
             }
-            outcome => proved(drive, outcome),
         });
     }
 
@@ -259,12 +272,13 @@ impl Drives {
         drive: DriveId,
         at: Where,
         identity: Identity,
-        generation: Generation,
+        (generation, given_up): (Generation, bool),
     ) {
         let release = release(drive, identity, generation);
         let Where { path, kind, evidence } = at;
         let known = None;
-        let request = Detach { path, kind, evidence, known, release, even_with_volumes: false };
+        let even_with_volumes = given_up;
+        let request = Detach { path, kind, evidence, known, release, even_with_volumes };
         let request = Request::Detach(request);
         self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome));
     }
@@ -425,12 +439,22 @@ fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
                 Proof::CannotProve { why } => Err(Obstacle::CannotProve { why }),
             }
         }
-        Ok(Done { response: Response::InUse { volumes }, .. }) => Err(Obstacle::InUse { volumes }),
-        Ok(Done { response, .. }) => {
-            Err(Obstacle::CannotProve { why: format!("the child answered {response:?}") })
-        }
+        Ok(Done { response, .. }) => Err(in_use(&response).unwrap_or_else(|| {
+            Obstacle::CannotProve { why: format!("the child answered {response:?}") }
+        })),
         // A child that died has closed what it had; whether that is proved is asked again.
         Err(error) => Err(Obstacle::CannotProve { why: error.to_string() }),
     };
     StepEnd::Event(Event::Closed { drive, label, result })
+}
+
+/// Why a child has not closed a drive.
+fn in_use(response: &Response) -> Option<Obstacle> {
+    match response {
+        Response::InUse { volumes } => Some(Obstacle::InUse { volumes: volumes.clone() }),
+        Response::StillMapped { by } => {
+            Some(Obstacle::Blocked { by: by.iter().map(ToString::to_string).collect() })
+        }
+        _ => None,
+    }
 }

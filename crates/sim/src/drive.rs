@@ -210,7 +210,7 @@ impl World {
         if !label.in_operation || held != (identity.cluster, drive, identity.node) {
             return Some(label);
         }
-        if self.in_use(disk, identity).is_some() {
+        if self.in_use(machine, drive, disk, identity).is_some() {
             return None;
         }
         if self.disks[disk].foreign || self.outlived(machine, disk) {
@@ -253,7 +253,7 @@ impl World {
                 drop(self.relabel_ends(*disk, work, *identity));
             }
             Work::Detach { generation, identity, disk, evidence: _ } => {
-                if self.in_use(*disk, *identity).is_none() {
+                if self.in_use(machine, drive, *disk, *identity).is_none() {
                     self.release_ends(*disk, drive, *generation, *identity);
                 }
             }

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use hotbay_core::agent::Identity;
 use hotbay_core::device::LabelSeen;
-use hotbay_core::ids::VolumeId;
+use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::label::change::{Basis, Changed, LabelTold, changed};
 use hotbay_core::label::extents::{
     ALIGNMENT_BYTES, Digest, Extent, FIRST_EXTENT_BYTES, Use, encode,
@@ -15,6 +15,7 @@ use hotbay_core::label::extents::{
 use hotbay_core::label::table::TableState;
 use hotbay_core::label::update::{Plan, Refusal, Want, plan};
 use hotbay_core::label::{Found, Header, SlotNumber};
+use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
 use hotbay_core::volume::orders::{LabelOrder, LabelResult};
 
@@ -197,14 +198,27 @@ impl World {
         self.disks[disk].label.zero(range.start..range.start + some);
     }
 
-    /// The volumes that keep a machine from closing a drive that it holds.
-    pub(crate) fn in_use(&self, disk: usize, identity: Identity) -> Option<Vec<String>> {
+    /// What keeps a machine from closing a drive that it holds: the volumes on it, or, if they were given up, those that
+    /// are mapped there.
+    pub(crate) fn in_use(
+        &self,
+        machine: usize,
+        drive: DriveId,
+        disk: usize,
+        identity: Identity,
+    ) -> Option<Obstacle> {
         let label = &self.disks[disk].label;
         let held = label.header.is_some_and(|header| {
             header.in_operation
                 && (header.cluster, header.node) == (identity.cluster, identity.node)
         });
+        let there = &self.machines[machine];
+        if there.process.as_ref().is_some_and(|process| process.agent.is_given_up(drive)) {
+            let mapped = there.mapped.iter().filter(|(_, mapping)| mapping.disk == disk);
+            let by: Vec<_> = mapped.map(|(volume, _)| format!("volume {volume}")).collect();
+            return (!by.is_empty()).then_some(Obstacle::Blocked { by });
+        }
         let volumes: Vec<_> = label.used().map(|extent| extent.name.to_string()).collect();
-        (held && !volumes.is_empty()).then_some(volumes)
+        (held && !volumes.is_empty()).then_some(Obstacle::InUse { volumes })
     }
 }

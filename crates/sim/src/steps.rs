@@ -80,9 +80,9 @@ impl World {
                 let label =
                     self.release_closed_ends(machine, drive, generation, identity, &evidence);
                 let disk = self.disk_with(machine, &evidence);
-                let in_use = disk.and_then(|disk| self.in_use(disk, identity));
+                let in_use = disk.and_then(|disk| self.in_use(machine, drive, disk, identity));
                 let result = match in_use {
-                    Some(volumes) => Err(Obstacle::InUse { volumes }),
+                    Some(obstacle) => Err(obstacle),
                     None => self.proof(machine, &evidence),
                 };
                 Happens::Closed { drive, label, result }
@@ -119,9 +119,9 @@ impl World {
         evidence: &Evidence,
     ) -> Happens {
         let there = self.machines[machine].bays.contains(&Some(disk));
-        if let Some(volumes) = self.in_use(disk, identity).filter(|_| there) {
+        if let Some(obstacle) = self.in_use(machine, drive, disk, identity).filter(|_| there) {
             self.fault(Fault::DetachRefusedInUse);
-            return Happens::StillOpen { drive, obstacle: Obstacle::InUse { volumes } };
+            return Happens::StillOpen { drive, obstacle };
         }
         let label = self.release_ends(disk, drive, generation, identity);
         self.agent_of(machine).open.remove(&drive);

@@ -263,6 +263,7 @@ fn detach(order: &Order) -> wire::DetachDeviceRequest {
         stamp: Some(stamp(order.ordered.stamp)),
         incarnation: order.incarnation.to_string(),
         evidence_json: json(&order.evidence),
+        given_up: order.given_up,
     }
 }
 
@@ -279,6 +280,7 @@ fn attach_order(request: wire::AttachDeviceRequest) -> Result<Order, Malformed> 
         } else {
             Some(from_json("wipe_json", &request.wipe_json)?)
         },
+        given_up: false,
     })
 }
 
@@ -291,6 +293,7 @@ fn detach_order(request: wire::DetachDeviceRequest) -> Result<Order, Malformed> 
         evidence: from_json("evidence_json", &request.evidence_json)?,
         take_over: false,
         wipe: None,
+        given_up: request.given_up,
     })
 }
 

@@ -80,6 +80,7 @@ mod tests {
             evidence: Evidence::default(),
             take_over: false,
             wipe: None,
+            given_up: false,
         };
         let standing = Standing { incarnation, term: Some(accepted), seen: Some(seen) };
         judge(Rules::default(), standing, &order)

@@ -100,6 +100,7 @@ mod tests {
             take_over: false,
             wipe: None,
             wiped: None,
+            given_up: false,
         };
         let record =
             AgentRecord { drives: [(DRIVE, memory)].into_iter().collect(), ..Default::default() };

@@ -31,6 +31,7 @@ pub use record::{AgentRecord, DriveMemory, Identity, RecordFound, UseMemory};
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
 use crate::ids::{DriveId, Incarnation, MachineId, NodeName, SessionNumber, VolumeId};
+use crate::label::change::Basis;
 use crate::message::{
     Answer, DriveReport, Obstacle, Order, OrderRefused, RecordHealth, Registered, Registration,
 };
@@ -54,6 +55,12 @@ pub enum Event {
     Order(Order),
     LabelOrder(LabelOrder),
     UseOrder(UseOrder),
+    /// A filesystem was made on a volume, and its label, which this is, does not say so.
+    Formatted {
+        drive: DriveId,
+        volume: VolumeId,
+        basis: Basis,
+    },
     /// A change of a label ended.
     LabelChanged {
         drive: DriveId,
@@ -232,6 +239,8 @@ struct Local {
     /// The obstacle that the registry was last told of, so that it is not told again and again.
     told: Option<Obstacle>,
     label_work: Option<LabelWork>,
+    /// The size of the drive when its label was last brought up to date. Another one is told to the label.
+    size_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -262,6 +271,7 @@ impl Local {
             pausing: false,
             told: None,
             label_work: None,
+            size_bytes: None,
         }
     }
 }
@@ -381,6 +391,9 @@ impl Agent {
             Event::Order(order) => self.order(order, &mut effects),
             Event::LabelOrder(order) => self.label_order(order, &mut effects),
             Event::UseOrder(order) => self.use_order(order, &mut effects),
+            Event::Formatted { drive, volume, basis } => {
+                self.formatted(drive, volume, basis, &mut effects);
+            }
             Event::LabelChanged { drive, result } => {
                 self.label_changed(drive, result, &mut effects);
             }
@@ -421,6 +434,14 @@ impl Agent {
     /// The devices on the machine, with the labels that were written since.
     pub fn devices(&self) -> &[Observed] {
         &self.devices
+    }
+
+    /// Whether a drive is to be closed although its label has volumes: they were given up with the host.
+    pub fn is_given_up(&self, drive: DriveId) -> bool {
+        let memory = self.record.drives.get(&drive);
+        memory.is_some_and(|memory| {
+            memory.given_up && memory.in_force.is_some_and(|ordered| ordered.goal == Goal::Detach)
+        })
     }
 
     /// The order in force for a drive.

@@ -55,6 +55,9 @@ pub struct DriveMemory {
     /// The generation whose permission to wipe is used up: the drive was attached under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wiped: Option<Generation>,
+    /// The order in force closes the drive although its label has volumes: they were given up.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
 }
 
 /// What an agent found on its disk when it started.

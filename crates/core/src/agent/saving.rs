@@ -125,6 +125,7 @@ mod tests {
             evidence: Evidence::default(),
             take_over: false,
             wipe: None,
+            given_up: false,
         };
         agent.step(Event::Registered(Registered {
             session: SessionNumber::from_number(1),

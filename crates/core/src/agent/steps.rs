@@ -3,6 +3,7 @@
 use super::{Actual, Agent, AttachWork, ByLabel, Effect, Written};
 use crate::device::LabelSeen;
 use crate::ids::DriveId;
+use crate::label::table::LEAST_DRIVE_BYTES;
 use crate::message::{AnswerResult, Obstacle};
 use crate::order::{Generation, Goal};
 use crate::rules::Rule;
@@ -144,7 +145,9 @@ impl Agent {
                 Ok(work) => (Actual::Opening, Effect::Attach(work)),
                 Err(obstacle) => return self.waiting(drive, obstacle, effects),
             },
-            (Goal::Attach, Actual::Open { label }) if label != generation => {
+            (Goal::Attach, Actual::Open { label })
+                if label != generation || self.is_resized(drive) =>
+            {
                 match self.attach_work(drive, generation) {
                     Ok(work) => (Actual::Relabelling, Effect::Relabel(work)),
                     Err(obstacle) => return self.waiting(drive, obstacle, effects),
@@ -159,8 +162,26 @@ impl Agent {
             }
             (Goal::Detach, Actual::Closed) => return,
         };
-        self.drives.get_mut(&drive).expect("looked at above").actual = step;
+        let size_bytes = self.labelled_size(drive);
+        let local = self.drives.get_mut(&drive).expect("looked at above");
+        local.actual = step;
+        if matches!(step, Actual::Opening | Actual::Relabelling) {
+            local.size_bytes = size_bytes;
+        }
         effects.push(effect);
+    }
+
+    /// Whether an open drive has grown or shrunk since its label was brought up to date.
+    fn is_resized(&self, drive: DriveId) -> bool {
+        let then = self.drives.get(&drive).and_then(|local| local.size_bytes);
+        let now = self.labelled_size(drive);
+        then.is_some() && now.is_some() && then != now
+    }
+
+    /// The size of a drive, if it is there and large enough for a label: one that is empty for a moment is left alone.
+    fn labelled_size(&self, drive: DriveId) -> Option<u64> {
+        let size_bytes = self.locate(drive).device()?.size_bytes;
+        (size_bytes >= LEAST_DRIVE_BYTES).then_some(size_bytes)
     }
 
     /// What is wanted of a drive: what its label said at the start, until an order comes, or the order in force.

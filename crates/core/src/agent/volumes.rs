@@ -43,11 +43,17 @@ impl Agent {
             Some(local) if matches!(local.actual, Actual::ChangingLabel { .. }) => {
                 // It comes again while it is carried out, and is answered then.
             }
+            Some(local) if wanted && local.actual == Actual::Relabelling => {
+                // The label is told when that has ended, and what is owed is ordered anew.
+            }
             Some(local) if wanted && matches!(local.actual, Actual::Open { .. }) => {
                 let Actual::Open { label } = local.actual else { unreachable!("looked at above") };
                 let freed = order.changes.iter().filter_map(|change| match change {
                     Change::Free { volume } | Change::Withdraw { volume } => Some(*volume),
-                    Change::Place(_) | Change::Grow { .. } | Change::Erase { .. } => None,
+                    Change::Place(_)
+                    | Change::Grow { .. }
+                    | Change::Formatted { .. }
+                    | Change::Erase { .. } => None,
                 });
                 let freed: Vec<_> = freed.collect();
                 let uses = in_use(&self.record, &self.ended, &freed);
@@ -64,6 +70,31 @@ impl Agent {
                 self.answer_label(drive, order.basis, LabelResult::Failed { error }, effects);
             }
         }
+    }
+
+    /// A filesystem was made on a volume: the label is to say so. Nothing happens while something else is under way on
+    /// the drive, or it is not open; the shell asks again.
+    pub(super) fn formatted(
+        &mut self,
+        drive: DriveId,
+        volume: VolumeId,
+        basis: Basis,
+        effects: &mut Vec<Effect>,
+    ) {
+        let wanted = self.wanted(drive).is_some_and(|(goal, _)| goal == Goal::Attach);
+        let (Some(term), Some(local)) = (self.record.term, self.drives.get_mut(&drive)) else {
+            return;
+        };
+        let Actual::Open { label } = local.actual else { return };
+        if !wanted {
+            return;
+        }
+        local.actual = Actual::ChangingLabel { label };
+        // The registry is told the label that comes of it, and decides anew.
+        local.label_work = Some(LabelWork { basis, freed: Vec::new(), asked: false });
+        let (incarnation, changes) = (self.incarnation, vec![Change::Formatted { volume }]);
+        let order = LabelOrder { drive, term, incarnation, basis, changes };
+        effects.push(Effect::ChangeLabel { generation: label, order });
     }
 
     pub(super) fn label_changed(

@@ -104,6 +104,7 @@ mod tests {
             evidence: device("S1").evidence,
             take_over: false,
             wipe: wipe.map(|generation| Wipe { generation, contents: ext4() }),
+            given_up: false,
         }
     }
 

@@ -38,6 +38,7 @@ pub use life::State;
 pub use newcomer::Newcomer;
 pub use notice::{About, Notice};
 pub use planned::{NotAStateHash, StateHash};
+pub use presence::Shrunk;
 pub use records::{
     Allocation, AttachmentRecord, AttachmentState, DriveRecord, NodeRecord, Records,
     RegistryRecord, VolumeRecord, VolumeState, Write,
@@ -61,7 +62,7 @@ use crate::label::extents::VolumeName;
 use crate::message::{
     Answer, NodeCondition, Obstacle, Order, RecordHealth, Registered, Registration,
 };
-use crate::order::{Generation, OrderId, Ordered, Stamp, Term};
+use crate::order::{Generation, Goal, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
 use crate::volume::orders::{LabelAnswer, UseAnswer, VolumeOrder, VolumeReport};
 use wipe::permitted;
@@ -366,6 +367,7 @@ impl Cluster {
             evidence: record.observed.evidence.clone(),
             take_over: record.take_over,
             wipe: permitted(record),
+            given_up: record.state.goal() == Goal::Detach && self.is_purged(record.node),
         }
     }
 

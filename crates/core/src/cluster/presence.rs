@@ -1,12 +1,45 @@
 //! What becomes of a drive on its machine: it comes and goes, grows and shrinks. Every real change is written once and
 //! told once, and a report that says nothing new leaves no trace.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::{About, Cluster, Effects, Notice};
 use crate::device::Observed;
 use crate::ids::DriveId;
 use crate::words::bytes;
+
+/// How many volumes are named that a drive is too small for.
+const MOST_NAMED: usize = 8;
+
+/// How a drive in operation is too small.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shrunk {
+    /// Its end is before the end of volumes on it.
+    BelowVolumes { volumes: Vec<String> },
+    /// Nothing is behind its end, but it had more when it was added.
+    SinceAdded { added_bytes: u64 },
+}
+
+impl fmt::Display for Shrunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BelowVolumes { volumes } => {
+                let (named, more) = volumes.split_at(volumes.len().min(MOST_NAMED));
+                let (noun, reach) =
+                    if volumes.len() == 1 { ("volume", "reaches") } else { ("volumes", "reach") };
+                write!(f, "{noun} {}", named.join(", "))?;
+                if !more.is_empty() {
+                    write!(f, " and {} more", more.len())?;
+                }
+                write!(f, " {reach} beyond its end")
+            }
+            Self::SinceAdded { added_bytes } => {
+                write!(f, "it had {} when it was added", bytes(*added_bytes))
+            }
+        }
+    }
+}
 
 impl Cluster {
     /// A drive is on its machine, and as reported.
@@ -21,6 +54,8 @@ impl Cluster {
         if *before != device {
             self.note_facts(id, &device.evidence);
             self.change_drive(id, effects, |record| record.observed = Arc::new(device));
+            // How full it is follows from its size.
+            self.rank(id);
         }
         if was_missing {
             let text = format!("{} is on its machine again.", self.describe(id));
@@ -45,11 +80,17 @@ impl Cluster {
         });
     }
 
-    /// The size that a drive in operation was added with, if it is smaller now: what is on it may reach beyond its end.
-    pub fn shrunk_from(&self, id: DriveId) -> Option<u64> {
-        let record = &self.drives.get(&id)?.record;
-        let smaller = self.in_operation(id) && record.observed.size_bytes < record.added_bytes;
-        smaller.then_some(record.added_bytes)
+    /// How a drive in operation is too small now, if it is: then it takes no new volumes.
+    pub fn shrunk(&self, id: DriveId) -> Option<Shrunk> {
+        let drive = self.drives.get(&id).filter(|_| self.in_operation(id))?;
+        let volumes: Vec<_> =
+            drive.beyond_end().iter().map(|volume| self.volume_name(*volume)).collect();
+        if !volumes.is_empty() {
+            return Some(Shrunk::BelowVolumes { volumes });
+        }
+        let added_bytes = drive.record.added_bytes;
+        let smaller = drive.record.observed.size_bytes < added_bytes;
+        smaller.then_some(Shrunk::SinceAdded { added_bytes })
     }
 
     fn tell_size(&self, id: DriveId, before: u64, effects: &mut Effects) {
@@ -59,15 +100,17 @@ impl Cluster {
         }
         let (name, about) = (self.describe(id), About::Drive(id));
         let sizes = format!("from {} to {}", bytes(before), bytes(now));
-        effects.notices.push(match self.shrunk_from(id) {
-            Some(_) => {
+        effects.notices.push(match self.shrunk(id) {
+            Some(why) if now < before => {
                 let text = format!(
-                    "{name} has shrunk {sizes} while in operation; it takes no new volumes."
+                    "{name} has shrunk {sizes} while in operation: {why}; it takes no new volumes."
                 );
                 Notice::warning(about, text)
             }
-            None if now < before => Notice::plain(about, format!("{name} has shrunk {sizes}.")),
-            None => Notice::plain(about, format!("{name} has grown {sizes}.")),
+            Some(_) | None if now < before => {
+                Notice::plain(about, format!("{name} has shrunk {sizes}."))
+            }
+            Some(_) | None => Notice::plain(about, format!("{name} has grown {sizes}.")),
         });
     }
 }
@@ -129,9 +172,9 @@ mod tests {
         act(&mut cluster, Action::AddDevice(target));
         let (_, told) = reports(&mut cluster, vec![sized(GIB)]);
         assert!(told[0].starts_with("! ") && told[0].contains("no new volumes"), "{told:?}");
-        assert_eq!(cluster.shrunk_from(DRIVE), Some(2 * GIB));
+        assert_eq!(cluster.shrunk(DRIVE), Some(Shrunk::SinceAdded { added_bytes: 2 * GIB }));
         reports(&mut cluster, vec![sized(3 * GIB)]);
-        assert_eq!(cluster.shrunk_from(DRIVE), None);
+        assert_eq!(cluster.shrunk(DRIVE), None);
     }
 
     #[test]

@@ -121,10 +121,14 @@ impl Cluster {
 mod tests {
     use super::*;
     use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
-    use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says};
-    use crate::cluster::{Event, Records};
+    use crate::cluster::testing::{
+        DRIVE, act, device, lead, register, registered, says, volume_on,
+    };
+    use crate::cluster::{Event, Records, VolumeState};
     use crate::cms::{Action, Target};
     use crate::ids::{Incarnation, SessionNumber};
+    use crate::label::change::{Basis, LabelTold};
+    use crate::label::extents::Extent;
     use crate::message::{Answer, AnswerResult, Order};
     use crate::order::Goal;
     use crate::rules::Rules;
@@ -188,6 +192,53 @@ mod tests {
         let (effects, outcome) = act(&mut cluster, add_host(true));
         assert_eq!(outcome.code, Code::Ok, "{outcome:?}");
         assert_eq!(effects.orders[0].1.ordered.goal, Goal::Attach);
+    }
+
+    /// What a label tells, and how a volume stands then.
+    fn told(cluster: &mut Cluster, session: u64, extents: Vec<Extent>) {
+        let basis = Basis { sequence: 2, checksum: 0 };
+        let told = LabelTold { basis, extents, limit_bytes: 1 << 30 };
+        let session = SessionNumber::from_number(session);
+        cluster.apply(Event::LabelTold { session, drive: DRIVE, told }, 0).unwrap();
+    }
+
+    /// The story: volumes kept the drive of a purged host open for ever, and were made again by its label.
+    #[test]
+    fn a_purged_drive_is_closed_with_its_volumes_and_has_them_when_its_host_is_taken_back() {
+        let (mut cluster, mut agent) = cluster_with_a_lost_node();
+        let effects = register(&mut cluster, 2, says(&agent, "node-a")).unwrap();
+        let order = registered(&effects).allowed[0].clone();
+        assert!(!order.given_up);
+        agent.step(AgentEvent::Registered(registered(&effects)));
+        confirm(&mut cluster, 2, &order);
+        let volume = volume_on(&mut cluster, SessionNumber::from_number(2), DRIVE);
+        let space = cluster.drive(DRIVE).unwrap().space.clone().unwrap();
+        let state = |cluster: &Cluster| cluster.volume(volume).map(|volume| volume.record.state);
+        assert_eq!(state(&cluster), Some(VolumeState::Created));
+        agent.step(AgentEvent::SessionLost);
+        cluster.apply(Event::SessionClosed(SessionNumber::from_number(2)), 0).unwrap();
+        assert_eq!(purge_host(&mut cluster).dependent, [volume]);
+        assert_eq!(state(&cluster), Some(VolumeState::Lost));
+
+        let effects = register(&mut cluster, 3, says(&agent, "node-a")).unwrap();
+        let order = registered(&effects).unknown[0].clone();
+        assert!(order.given_up && order.ordered.goal == Goal::Detach, "{order:?}");
+        agent.step(AgentEvent::Registered(registered(&effects)));
+        assert!(agent.is_given_up(DRIVE));
+        told(&mut cluster, 3, space.extents.clone());
+        assert_eq!(state(&cluster), Some(VolumeState::Lost), "nothing is taken back by itself");
+        assert!(cluster.volumes_on(DRIVE).is_empty());
+        confirm(&mut cluster, 3, &order);
+        assert_eq!(cluster.drive(DRIVE).unwrap().record.state, State::Detached);
+
+        let (effects, _) = act(&mut cluster, add_host(true));
+        let order = effects.orders[0].1.clone();
+        assert!(!order.given_up && order.ordered.goal == Goal::Attach, "{order:?}");
+        agent.step(AgentEvent::Order(order.clone()));
+        assert!(!agent.is_given_up(DRIVE));
+        confirm(&mut cluster, 3, &order);
+        told(&mut cluster, 3, space.extents);
+        assert_eq!(state(&cluster), Some(VolumeState::Created), "a person said that it is back");
     }
 
     #[test]

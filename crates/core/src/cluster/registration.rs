@@ -405,6 +405,7 @@ impl Cluster {
             evidence: report.evidence.clone(),
             take_over: false,
             wipe: None,
+            given_up: false,
         })
     }
 

@@ -388,8 +388,15 @@ impl Cluster {
         let Some(session) = there.session else { return };
         let ordered = Ordered { goal: Goal::Detach, stamp };
         let incarnation = session.incarnation;
-        let order =
-            Order { drive: id, ordered, incarnation, evidence, take_over: false, wipe: None };
+        let order = Order {
+            drive: id,
+            ordered,
+            incarnation,
+            evidence,
+            take_over: false,
+            wipe: None,
+            given_up: false,
+        };
         there.not_its_own.insert(id, order.clone());
         effects.orders.push((session.number, order));
     }

@@ -56,6 +56,9 @@ pub enum Change {
     /// The first bytes of what a deleted volume had are zeroed, as many as there are at most: its extent begins behind
     /// them from here on, or goes. So the label says how far an erase has come. Alone in its order, as it takes long.
     Erase { volume: VolumeId, part: u32, length_bytes: u64 },
+    /// A filesystem was made on a volume, or found on it. No order: the agent that has the drive writes it by itself,
+    /// before anybody writes into that filesystem.
+    Formatted { volume: VolumeId },
     /// A volume is to be placed elsewhere. An extent that never came is withdrawn all the same: the sequence rises,
     /// which refuses it for good. What is dirty stays so.
     Withdraw { volume: VolumeId },
@@ -167,6 +170,13 @@ fn apply(table: &mut Vec<Extent>, change: &Change, limit_bytes: u64) -> Result<(
         Change::Free { volume } => {
             let freed = table.iter_mut().filter(|extent| extent.volume == *volume);
             let count = freed.map(|extent| extent.usage = Use::Dirty).count();
+            if count == 0 { Err(ChangeRefused::NotThere { volume: *volume }) } else { Ok(()) }
+        }
+        Change::Formatted { volume } => {
+            let is_its =
+                |extent: &&mut Extent| extent.volume == *volume && extent.usage == Use::Used;
+            let count =
+                table.iter_mut().filter(is_its).map(|extent| extent.formatted = true).count();
             if count == 0 { Err(ChangeRefused::NotThere { volume: *volume }) } else { Ok(()) }
         }
         Change::Erase { .. } => Err(ChangeRefused::EraseNotAlone),

@@ -36,6 +36,22 @@ fn dirty(id: u128, start_mib: u64, length_mib: u64) -> Extent {
     Extent { usage: Use::Dirty, ..extent(id, start_mib, length_mib) }
 }
 
+/// What has had a filesystem says so for good, and for itself alone.
+#[test]
+fn a_volume_that_was_formatted_stays_so() {
+    let formatted = Change::Formatted { volume: volume(1) };
+    let table = [extent(1, 2, 2), extent(2, 5, 1)];
+    let marked = with(&table, &formatted).unwrap();
+    let first = Extent { formatted: true, ..extent(1, 2, 2) };
+    assert_eq!(marked, [first.clone(), extent(2, 5, 1)]);
+    assert_eq!(with(&marked, &formatted).unwrap(), marked);
+    let grow = Change::Grow { volume: volume(1), part: 0, length_bytes: 3 << 20 };
+    let grown = with(&marked, &grow).unwrap();
+    assert_eq!(grown[0], Extent { length_bytes: 3 << 20, ..first });
+    let not_there = Err(ChangeRefused::NotThere { volume: volume(1) });
+    assert_eq!(with(&[dirty(1, 2, 2), extent(2, 5, 1)], &formatted), not_there);
+}
+
 #[test]
 fn another_label_refuses_a_late_change() {
     let (old, free) = (header(4), [Change::Free { volume: volume(1) }]);

@@ -46,6 +46,7 @@ const PART_AT: usize = 36;
 const NAME_LENGTH_AT: usize = 40;
 const NAMESPACE_LENGTH_AT: usize = 41;
 const CLAIM_LENGTH_AT: usize = 42;
+const FORMATTED_AT: usize = 43;
 const NAME_AT: usize = 48;
 const NAMESPACE_AT: usize = NAME_AT + MOST_NAME_BYTES;
 const CLAIM_AT: usize = NAMESPACE_AT + MOST_NAMESPACE_BYTES;
@@ -73,6 +74,9 @@ pub struct Extent {
     pub start_bytes: u64,
     pub length_bytes: u64,
     pub usage: Use,
+    /// A filesystem was made on the volume, or found on it: none is made there any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub formatted: bool,
     /// What the volume is called.
     pub name: VolumeName,
     /// For whom it was made, where that is known.
@@ -228,6 +232,7 @@ fn encode_one(extent: &Extent) -> [u8; EXTENT_BYTES] {
     put(&mut unit, LENGTH_AT, extent.length_bytes.to_le_bytes());
     put(&mut unit, USE_AT, usage.to_le_bytes());
     put(&mut unit, PART_AT, extent.part.to_le_bytes());
+    unit[FORMATTED_AT] = u8::from(extent.formatted);
     put_text(&mut unit, NAME_LENGTH_AT, NAME_AT, extent.name.as_str());
     if let Some(claim) = &extent.claim {
         put_text(&mut unit, NAMESPACE_LENGTH_AT, NAMESPACE_AT, claim.namespace());
@@ -265,6 +270,7 @@ fn decode_one(unit: &[u8; EXTENT_BYTES]) -> Option<Extent> {
         start_bytes: u64::from_le_bytes(take(unit, START_AT)),
         length_bytes: u64::from_le_bytes(take(unit, LENGTH_AT)),
         usage,
+        formatted: unit[FORMATTED_AT] == 1,
         name: name.parse().ok()?,
         claim,
     };
@@ -309,8 +315,8 @@ mod tests {
         expected[239..245].copy_from_slice(b"data-0");
         let part = Extent { part: 3, ..extent(7, 2, 5) };
         assert_eq!(encode(std::slice::from_ref(&part)), expected);
-        let freed = Extent { usage: Use::Dirty, claim: None, ..part };
-        assert_eq!(&encode(&[freed])[32..43], b"TRID\x03\0\0\0\x05\0\0");
+        let freed = Extent { usage: Use::Dirty, claim: None, formatted: true, ..part };
+        assert_eq!(&encode(&[freed])[32..44], b"TRID\x03\0\0\0\x05\0\0\x01");
     }
 
     #[test]
@@ -321,7 +327,8 @@ mod tests {
             start_bytes: u64::MAX,
             ..extent(1, 0, 1)
         };
-        let extents = [extent(1, 2, 1), whole, Extent { claim: None, ..extent(2, 9, 1) }];
+        let formatted = Extent { claim: None, formatted: true, ..extent(2, 9, 1) };
+        let extents = [extent(1, 2, 1), whole, formatted];
         let table = encode(&extents);
         assert_eq!(decode(&table, Digest::of(&table)).unwrap(), extents);
         assert_eq!(decode(&[], Digest::default()).unwrap(), []);

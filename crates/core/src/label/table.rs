@@ -9,6 +9,8 @@
 //! | MBR    | header | entries |   | partition: slot 0, slot 1, extents |  | entries | header |
 //! ```
 
+use std::ops::Range;
+
 use thiserror::Error;
 
 use super::crc32::crc32;
@@ -41,6 +43,8 @@ const GPT_MAGIC: &[u8; 8] = b"EFI PART";
 const GPT_HEADER_BYTES: usize = 92;
 const GPT_REVISION: u32 = 0x0001_0000;
 const GPT_ALTERNATE_AT: usize = 32;
+const ENTRY_LAST_AT: usize = 40;
+const MBR_LENGTH_AT: usize = 458;
 
 /// Why no table can be laid out on a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -65,7 +69,7 @@ pub enum Part {
 }
 
 impl Part {
-    const fn is_backup(self) -> bool {
+    pub const fn is_backup(self) -> bool {
         match self {
             Self::BackupEntries | Self::BackupHeader => true,
             Self::PrimaryEntries | Self::PrimaryHeader | Self::ProtectiveMbr => false,
@@ -97,7 +101,7 @@ pub enum TableState {
     Whole,
     /// Every sector is ours or still zero: our writing was cut off.
     Unfinished,
-    /// Our primary table, from before the drive grew or shrank.
+    /// Our primary table, from before the drive grew or shrank. Writing it for the new size may have begun.
     OtherSize { size_bytes: u64 },
     /// Something else, first met in the sector at this byte.
     Foreign { at_byte: u64 },
@@ -127,7 +131,7 @@ impl Table {
     }
 
     /// Where extents must end: before the last MiB of the partition, and on the drive. `state` is that of this table: a
-    /// partition keeps the size that it was made with.
+    /// partition has the size that it was made with, until the table is written anew.
     pub fn extents_end_bytes(&self, state: TableState) -> u64 {
         self.last_mebibyte(state).min(self.size_bytes)
     }
@@ -173,22 +177,29 @@ impl Table {
         }
     }
 
-    /// The size for which the primary table was made, if it is ours and for another size. Its backup lies elsewhere
-    /// and is not looked at.
+    /// The size for which the primary table was made, by its header, if all of it is ours and for another size. Its
+    /// backup lies elsewhere and is not looked at. Where writing it for yet another size was cut off, entries and MBR
+    /// are for that one: the header comes last.
     fn other_size(&self, seen: &[Vec<u8>]) -> Option<u64> {
-        let (_, header) =
-            self.regions.iter().zip(seen).find(|(region, _)| region.part == Part::PrimaryHeader)?;
+        let [_, _, entries, header, mbr] = seen else { return None };
         let size_bytes = size_named(header, self.block_bytes)?;
-        if size_bytes == self.size_bytes {
-            return None;
-        }
-        let other = Self::new(self.drive, size_bytes, self.block_bytes).ok()?;
-        let ours = other
-            .regions
-            .iter()
-            .zip(seen)
-            .all(|(region, seen)| region.part.is_backup() || region.bytes == *seen);
-        ours.then_some(size_bytes)
+        let layout = Layout::of_fit(size_bytes, self.block_bytes).ok()?;
+        let primary = HeaderPlace { own: 1, alternate: layout.last, entries: 2 };
+        let ours = layout.entries(self.drive);
+        let is_header = *header == layout.header(self.drive, &primary, &ours);
+        let is_entries = *entries == ours || Layout::are_entries(entries, self);
+        let is_other = size_bytes != self.size_bytes;
+        (is_other && is_header && is_entries && layout.is_mbr(mbr)).then_some(size_bytes)
+    }
+
+    /// Where the copy of the label and the backup lay, at the end of a table for a smaller size, as far as volumes may
+    /// have it in this one: to be zeroed, as all that is given to volumes. `None`: it is not for a smaller size.
+    pub fn outgrown(&self, state: TableState) -> Option<Range<u64>> {
+        let TableState::OtherSize { size_bytes } = state else { return None };
+        let start = self.last_mebibyte(state);
+        let end = size_bytes.checked_next_multiple_of(MIB)?;
+        let end = end.min(self.last_mebibyte(TableState::Whole)).max(start);
+        (size_bytes <= self.size_bytes).then_some(start..end)
     }
 }
 
@@ -258,6 +269,24 @@ impl Layout {
         Ok(Self::new(size_bytes, block_bytes))
     }
 
+    /// Whether these are entries of ours, for whatever size.
+    fn are_entries(entries: &[u8], table: &Table) -> bool {
+        let block = u64::from(table.block_bytes);
+        let last = u64::from_le_bytes(take(entries, ENTRY_LAST_AT));
+        let behind = u64::from(ENTRY_COUNT * ENTRY_BYTES) + block;
+        let size = last.checked_add(1).and_then(|blocks| blocks.checked_mul(block));
+        let size = size.and_then(|size| size.checked_add(behind));
+        let layout = size.and_then(|size| Self::of_fit(size, table.block_bytes).ok());
+        layout.is_some_and(|layout| layout.entries(table.drive) == *entries)
+    }
+
+    /// Whether this is a protective MBR of ours, for whatever size.
+    fn is_mbr(&self, mbr: &[u8]) -> bool {
+        let mut ours = self.protective_mbr();
+        put(&mut ours, MBR_LENGTH_AT, take::<4>(mbr, MBR_LENGTH_AT));
+        ours == *mbr
+    }
+
     fn last_mebibyte(&self) -> u64 {
         (self.partition_last + 1) * u64::from(self.block_bytes) - MIB
     }
@@ -289,7 +318,7 @@ impl Layout {
         put(&mut entries, 0, guid(PARTITION_TYPE));
         put(&mut entries, 16, guid(drive.to_bits() ^ PARTITION_ID_PATTERN));
         put(&mut entries, 32, self.partition_first.to_le_bytes());
-        put(&mut entries, 40, self.partition_last.to_le_bytes());
+        put(&mut entries, ENTRY_LAST_AT, self.partition_last.to_le_bytes());
         for (at, unit) in (56..).step_by(2).zip(PARTITION_NAME.encode_utf16()) {
             put(&mut entries, at, unit.to_le_bytes());
         }
@@ -320,7 +349,7 @@ impl Layout {
         // One record of type 0xee over the whole drive, as far as its 32 bits reach.
         put(&mut block, 446, [0x00, 0x00, 0x02, 0x00, 0xee, 0xff, 0xff, 0xff]);
         put(&mut block, 454, 1u32.to_le_bytes());
-        put(&mut block, 458, u32::try_from(self.last).unwrap_or(u32::MAX).to_le_bytes());
+        put(&mut block, MBR_LENGTH_AT, u32::try_from(self.last).unwrap_or(u32::MAX).to_le_bytes());
         put(&mut block, 510, [0x55, 0xaa]);
         block
     }
@@ -336,134 +365,5 @@ fn guid(bits: u128) -> [u8; 16] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DRIVE: DriveId = DriveId::from_bits(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
-
-    fn seen(table: &Table) -> Vec<Vec<u8>> {
-        table.regions().iter().map(|region| region.bytes.clone()).collect()
-    }
-
-    fn number(bytes: &[u8], at: usize) -> u64 {
-        u64::from_le_bytes(take(bytes, at))
-    }
-
-    #[test]
-    fn regions_lie_where_gpt_wants_them() {
-        for (block, entries_blocks) in [(512u64, 32u64), (4096, 4)] {
-            let size = 100 * MIB + 4 * 4096;
-            let table = Table::new(DRIVE, size, u32::try_from(block).unwrap()).unwrap();
-            let last = size / block - 1;
-            let places: Vec<_> = table
-                .regions()
-                .iter()
-                .map(|region| (region.part, region.offset_bytes / block, region.bytes.len() as u64))
-                .collect();
-            assert_eq!(
-                places,
-                [
-                    (Part::BackupEntries, last - entries_blocks, 16384),
-                    (Part::BackupHeader, last, block),
-                    (Part::PrimaryEntries, 2, 16384),
-                    (Part::PrimaryHeader, 1, block),
-                    (Part::ProtectiveMbr, 0, block),
-                ]
-            );
-            let header = &table.regions()[3].bytes;
-            assert_eq!([number(header, 24), number(header, 32)], [1, last]);
-            assert_eq!(number(header, 40), 2 + entries_blocks);
-            assert_eq!(number(header, 48), last - entries_blocks - 1);
-            let entry = &table.regions()[2].bytes;
-            assert_eq!(number(entry, 32) * block, MIB);
-            assert_eq!(
-                (number(entry, 40) + 1) * block,
-                99 * MIB,
-                "the backup begins before 100 MiB"
-            );
-            assert!(entry[128..].iter().all(|byte| *byte == 0), "one partition");
-        }
-    }
-
-    #[test]
-    fn the_ids_read_as_the_drives() {
-        let table = Table::new(DRIVE, LEAST_DRIVE_BYTES, 512).unwrap();
-        let header = &table.regions()[3].bytes;
-        let text = [0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb];
-        assert_eq!(header[56..68], text);
-        assert_ne!(table.regions()[2].bytes[16..32], header[56..72]);
-    }
-
-    #[test]
-    fn drives_that_do_not_fit_are_told_why() {
-        let new = |size, block| Table::new(DRIVE, size, block).map(|_| ());
-        let least = LEAST_DRIVE_BYTES;
-        assert_eq!(new(least, 512), Ok(()));
-        assert_eq!(new(least, 4096), Ok(()));
-        assert_eq!(new(least - 512, 512), Err(Unfit::TooSmall { size_bytes: least - 512 }));
-        for block_bytes in [0, 256, 520, 1024, 8192] {
-            assert_eq!(new(least, block_bytes), Err(Unfit::BlockSize { block_bytes }));
-        }
-        let (size_bytes, block_bytes) = (least + 512, 4096);
-        assert_eq!(new(size_bytes, 4096), Err(Unfit::PartialBlock { size_bytes, block_bytes }));
-        // The sizes of the largest drives still fit the arithmetic.
-        assert_eq!(new(u64::MAX - 4095, 4096), Ok(()));
-    }
-
-    #[test]
-    fn every_changed_byte_is_noticed() {
-        for block in [512, 4096] {
-            let table = Table::new(DRIVE, LEAST_DRIVE_BYTES, block).unwrap();
-            let mut seen = seen(&table);
-            for (index, region) in table.regions().iter().enumerate() {
-                for at in 0..region.bytes.len() {
-                    for change in [0x01, 0x10, 0x80, 0xff] {
-                        seen[index][at] ^= change;
-                        let sector = region.offset_bytes + (at as u64) / 512 * 512;
-                        assert_eq!(table.state(&seen), TableState::Foreign { at_byte: sector });
-                        seen[index][at] ^= change;
-                    }
-                }
-            }
-            assert_eq!(table.state(&seen), TableState::Whole);
-        }
-    }
-
-    #[test]
-    fn any_sector_still_zero_is_unfinished() {
-        let table = Table::new(DRIVE, LEAST_DRIVE_BYTES, 512).unwrap();
-        let whole = seen(&table);
-        let written: Vec<(usize, usize)> = (0..whole.len())
-            .flat_map(|region| (0..whole[region].len() / 512).map(move |sector| (region, sector)))
-            .filter(|(region, sector)| {
-                whole[*region][sector * 512..][..512].iter().any(|byte| *byte != 0)
-            })
-            .collect();
-        assert_eq!(written.len(), 5, "headers, MBR and the first entry of both copies");
-        for kept in 0..(1u32 << written.len()) - 1 {
-            let mut cut: Vec<Vec<u8>> = whole.iter().map(|bytes| vec![0; bytes.len()]).collect();
-            for (bit, (region, sector)) in written.iter().enumerate() {
-                if kept >> bit & 1 == 1 {
-                    let range = sector * 512..(sector + 1) * 512;
-                    cut[*region][range.clone()].copy_from_slice(&whole[*region][range]);
-                }
-            }
-            assert_eq!(table.state(&cut), TableState::Unfinished, "kept {kept:#b}");
-        }
-    }
-
-    #[test]
-    fn a_drive_that_grew_or_shrank_is_known_by_its_primary_table() {
-        for (old, new) in [(32 * MIB, 64 * MIB), (64 * MIB, 32 * MIB)] {
-            let before = Table::new(DRIVE, old, 512).unwrap();
-            let now = Table::new(DRIVE, new, 512).unwrap();
-            let mut seen = seen(&before);
-            seen[0].fill(0xaa);
-            assert_eq!(now.state(&seen), TableState::OtherSize { size_bytes: old });
-            let other = Table::new(DriveId::from_bits(1), new, 512).unwrap();
-            assert!(matches!(other.state(&seen), TableState::Foreign { .. }));
-            seen[4][0] ^= 1;
-            assert!(matches!(now.state(&seen), TableState::Foreign { .. }));
-        }
-    }
-}
+#[path = "table_tests.rs"]
+mod tests;

@@ -24,6 +24,7 @@ pub(super) fn extent(volume: u128, start_mib: u64, length_mib: u64) -> extents::
         start_bytes: start_mib << 20,
         length_bytes: length_mib << 20,
         usage: extents::Use::Used,
+        formatted: false,
         name: format!("pvc-{volume}").parse().unwrap(),
         claim: Some(extents::Claim::new("default", "data-0").unwrap()),
     }

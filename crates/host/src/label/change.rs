@@ -39,17 +39,17 @@ pub enum ExtentsError {
 }
 
 /// The label of a drive that is in operation here.
-struct Held {
-    table: Table,
-    state: TableState,
-    header: Header,
+pub(super) struct Held {
+    pub(super) table: Table,
+    pub(super) state: TableState,
+    pub(super) header: Header,
     slot: SlotNumber,
-    extents: Vec<Extent>,
+    pub(super) extents: Vec<Extent>,
 }
 
 impl Held {
     /// Reads it, and refuses any other than `held` says.
-    fn read(device: &dyn Sectors, held: &Want) -> Result<Self, ExtentsError> {
+    pub(super) fn read(device: &dyn Sectors, held: &Want) -> Result<Self, ExtentsError> {
         let table = Table::new(held.drive, device.size_bytes(), device.block_bytes());
         let table = table.map_err(LabelError::Unfit)?;
         let (found, extents) = read_whole(device).map_err(LabelError::Read)?;

@@ -16,6 +16,7 @@ pub(super) fn extent(volume: u128, start_mib: u64) -> Extent {
         start_bytes: start_mib << 20,
         length_bytes: 1 << 20,
         usage: Use::Used,
+        formatted: false,
         name: format!("volume-{volume}").parse().unwrap(),
         claim: None,
     }

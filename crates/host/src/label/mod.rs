@@ -12,6 +12,7 @@
 //! drive, so they are made in a child that may hang. When a label is written, [`refresh_third_copy`] follows.
 
 mod change;
+mod grow;
 mod inspect;
 mod sectors;
 mod third_copy;
@@ -28,6 +29,7 @@ use hotbay_core::label::{
 use thiserror::Error;
 
 pub use self::change::{ExtentsError, change_extents, limit_bytes, told};
+pub use self::grow::grow_table;
 pub use self::inspect::{Inspected, ThirdCopy, inspect};
 pub use self::sectors::{FileSectors, Sectors};
 pub use self::third_copy::refresh_third_copy;
@@ -276,23 +278,35 @@ impl Writer<'_> {
     }
 
     fn table(&self, table: &Table) -> Result<(), LabelError> {
-        for region in table.regions() {
-            let (written, synced) = match region.part {
-                Part::BackupEntries => ("backup-entries-written", None),
-                Part::BackupHeader => ("backup-header-written", Some("backup-table-synced")),
-                Part::PrimaryEntries => ("primary-entries-written", None),
-                Part::PrimaryHeader => ("primary-header-written", None),
-                Part::ProtectiveMbr => ("protective-mbr-written", Some("primary-table-synced")),
-            };
-            self.write(region.offset_bytes, &region.bytes, written)?;
-            if let Some(synced) = synced {
-                self.sync(synced)?;
-            }
+        self.backup_table(table)?;
+        for region in table.regions().iter().filter(|region| !region.part.is_backup()) {
+            self.region(region)?;
         }
-        table
-            .regions()
-            .iter()
-            .try_for_each(|region| self.read_back(region.offset_bytes, &region.bytes))
+        self.sync("primary-table-synced")?;
+        self.table_back(table)
+    }
+
+    fn backup_table(&self, table: &Table) -> Result<(), LabelError> {
+        for region in table.regions().iter().filter(|region| region.part.is_backup()) {
+            self.region(region)?;
+        }
+        self.sync("backup-table-synced")
+    }
+
+    fn region(&self, region: &Region) -> Result<(), LabelError> {
+        let written = match region.part {
+            Part::BackupEntries => "backup-entries-written",
+            Part::BackupHeader => "backup-header-written",
+            Part::PrimaryEntries => "primary-entries-written",
+            Part::PrimaryHeader => "primary-header-written",
+            Part::ProtectiveMbr => "protective-mbr-written",
+        };
+        self.write(region.offset_bytes, &region.bytes, written)
+    }
+
+    fn table_back(&self, table: &Table) -> Result<(), LabelError> {
+        let mut regions = table.regions().iter();
+        regions.try_for_each(|region| self.read_back(region.offset_bytes, &region.bytes))
     }
 
     fn write(&self, offset: u64, bytes: &[u8], step: &'static str) -> Result<(), LabelError> {
@@ -324,6 +338,8 @@ mod damage_tests;
 mod erase_tests;
 #[cfg(test)]
 mod extent_tests;
+#[cfg(test)]
+mod grow_tests;
 #[cfg(test)]
 pub(crate) mod loop_tests;
 #[cfg(test)]

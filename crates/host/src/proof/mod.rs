@@ -162,6 +162,19 @@ pub(crate) fn loops_over(id: KernelId) -> io::Result<Vec<Blocker>> {
     }
 }
 
+/// What is mapped on a drive: loop devices over it and devices that hold it, but not its own guard.
+pub(crate) fn mapped(id: KernelId) -> io::Result<Vec<Blocker>> {
+    let mut by = loops_over(id)?;
+    if let KernelId::Block(number) = id {
+        let sysfs = Sysfs::of_machine();
+        let drive = Drive::of(&sysfs, number);
+        by.extend(drive.holders(&sysfs));
+        by.extend(drive.mounts());
+    }
+    by.retain(|blocker| !matches!(blocker, Blocker::Guard { .. }));
+    Ok(first_few(by))
+}
+
 /// Whether nobody else has a drive that is open here. A block device was opened exclusively; of a plain file the kernel
 /// grants a lease only then.
 pub(crate) fn has_sole_opener(file: &std::fs::File, id: KernelId) -> io::Result<bool> {

@@ -83,6 +83,9 @@ fn label(
     let header = outcome.header();
     let header =
         header.ok_or_else(|| AttachError::NotOurs { why: "it was to be released".into() })?;
+    if header.in_operation {
+        follow.grow_table(&request.path, &sectors, &request.want.0);
+    }
     follow.refresh_third_copy(&request.path, &sectors, header.drive);
     let reading = failed("read the label");
     match read_whole(&sectors).map_err(&reading)? {

@@ -1,5 +1,5 @@
 //! Closes a drive, in a child because closing may wait for it, and proves that it is closed. A drive with volumes on it
-//! is left as it is: the last place that can say so.
+//! is left as it is: the last place that can say so. One whose volumes were given up is, while one of them is mapped.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -17,25 +17,34 @@ use super::protocol::{Detach, Detached, LabelWant, chain};
 use crate::kernel_id::KernelId;
 use crate::label::{bring_up_to_date, read_whole};
 use crate::locks::WriterLock;
-use crate::proof::prove;
+use crate::proof::{Blocker, mapped, prove};
 use crate::runtime_dir::RuntimeDir;
 
 /// How many volumes are named to a person who would close their drive.
 const MOST_NAMED: usize = 16;
 
-/// A drive that is not closed, because volumes are on it.
+/// A drive that is not closed.
 #[derive(Debug)]
-pub(super) struct InUse {
-    pub(super) volumes: Vec<String>,
+pub(super) struct NotClosed {
+    pub(super) why: InUse,
     /// Open as before, if it was.
     pub(super) descriptor: Option<File>,
+}
+
+/// Why a drive is not closed.
+#[derive(Debug)]
+pub(super) enum InUse {
+    /// Volumes are on it.
+    Volumes(Vec<String>),
+    /// Something is mapped or mounted that is on it.
+    By(Vec<Blocker>),
 }
 
 /// Why a label does not say that its drive is released.
 #[derive(Debug)]
 enum NotReleased {
-    /// Volumes are on the drive, and nothing was done.
-    InUse { volumes: Vec<String> },
+    /// The drive is in use, and nothing was done.
+    InUse(InUse),
     /// It could not be read, locked or written.
     Failed(String),
 }
@@ -50,7 +59,7 @@ pub(super) fn detach(
     request: &Detach,
     descriptor: Option<OwnedFd>,
     follow: Follow<'_>,
-) -> Result<Detached, InUse> {
+) -> Result<Detached, NotClosed> {
     let mut known = request.known;
     let mut open = descriptor.map(File::from);
     let released = match (&mut open, request.release) {
@@ -74,7 +83,7 @@ pub(super) fn detach(
     let (label, label_not_updated) = match released {
         Ok(label) => (label, None),
         Err(NotReleased::Failed(why)) => (None, Some(why)),
-        Err(NotReleased::InUse { volumes }) => return Err(InUse { volumes, descriptor: open }),
+        Err(NotReleased::InUse(why)) => return Err(NotClosed { why, descriptor: open }),
     };
     drop(open);
     follow.reached("detach-closed");
@@ -93,8 +102,12 @@ fn release_and_close(
     let Some(file) = open.as_ref() else { return Ok(None) };
     let lock = WriterLock::take(dir, id).map_err(|error| NotReleased::Failed(chain(&error)));
     // Also while somebody else may write to it. A descriptor of what is gone from the machine is of no use to a volume.
-    if !request.even_with_volumes && is_there(file, id, &request.path) {
-        refuse_if_in_use(file, id, want)?;
+    if is_there(file, id, &request.path) {
+        if request.even_with_volumes {
+            none_mapped(id)?;
+        } else {
+            refuse_if_in_use(file, id, want)?;
+        }
     }
     let lock = lock?;
     let released = release(&request.path, file, id, want, follow);
@@ -124,7 +137,9 @@ fn release_closed(dir: &RuntimeDir, request: &Detach, want: &Want, follow: Follo
     let looked = open_sectors(Path::new(&request.path)).and_then(|drive| read_whole(&drive));
     match looked.map_err(not_released)? {
         (Found::Valid { header, slot: _ }, extents) if is_held(&header, want) => {
-            if !request.even_with_volumes {
+            if request.even_with_volumes {
+                none_mapped(locked.id)?;
+            } else {
                 none_used(&extents)?;
             }
         }
@@ -171,7 +186,13 @@ fn none_used(extents: &[Extent]) -> Result<(), NotReleased> {
     if more > 0 {
         volumes.push(format!("{more} more"));
     }
-    Err(NotReleased::InUse { volumes })
+    Err(NotReleased::InUse(InUse::Volumes(volumes)))
+}
+
+/// Refuses while something on the drive is mapped, by us or by anybody: what is mounted is.
+fn none_mapped(id: KernelId) -> Result<(), NotReleased> {
+    let by = mapped(id).map_err(not_released)?;
+    if by.is_empty() { Ok(()) } else { Err(NotReleased::InUse(InUse::By(by))) }
 }
 
 fn release(path: &str, file: &File, id: KernelId, want: &Want, follow: Follow<'_>) -> Released {

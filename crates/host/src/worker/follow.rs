@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 
 use hotbay_core::ids::DriveId;
+use hotbay_core::label::update::Want;
 
 use super::protocol::chain;
-use crate::label::{FileSectors, refresh_third_copy};
+use crate::label::{FileSectors, grow_table, refresh_third_copy};
 
 #[derive(Clone, Copy)]
 pub(super) struct Follow<'a> {
@@ -17,6 +18,17 @@ pub(super) struct Follow<'a> {
 impl Follow<'_> {
     pub(super) fn reached(self, step: &'static str) {
         (self.checkpoint)(step);
+    }
+
+    /// Follows every attach: what a drive has grown by is for volumes. If it cannot be, it keeps the room that it had.
+    pub(super) fn grow_table(self, path: &str, sectors: &FileSectors, held: &Want) {
+        if let Err(error) = grow_table(sectors, held, self.checkpoint) {
+            let warning = format!(
+                "{path}: it has grown, and volumes cannot have that: {}; this is tried again at the next attach",
+                chain(&error)
+            );
+            self.warnings.borrow_mut().push(warning);
+        }
     }
 
     /// Follows every write of a label: the third copy is to say the same. If it cannot, nothing depends on it.
@@ -34,7 +46,6 @@ mod tests {
     use std::fs::File;
 
     use hotbay_core::ids::{ClusterId, NodeId};
-    use hotbay_core::label::update::Want;
     use hotbay_core::order::Generation;
 
     use super::*;

@@ -101,7 +101,7 @@ pub struct Detach {
     pub known: Option<KernelId>,
     /// What the label is to say before the close.
     pub release: Option<LabelWant>,
-    /// Release and close the drive although its label says that volumes are on it.
+    /// Release and close the drive although its label says that volumes are on it, unless one of them is mapped.
     pub even_with_volumes: bool,
 }
 
@@ -158,6 +158,10 @@ pub enum Response {
     /// back with this.
     InUse {
         volumes: Vec<String>,
+    },
+    /// A detach is refused, and nothing was done: this is mapped on the drive. The descriptor comes back as well.
+    StillMapped {
+        by: Vec<Blocker>,
     },
     Closed,
     Mapped(Result<Mapping, MappingError>),

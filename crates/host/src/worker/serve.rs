@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use super::attach::{attach, relabel};
 use super::change::{change_label, read_label};
 use super::channel::{self, Incoming, Outgoing};
-use super::detach::{InUse, detach};
+use super::detach::{InUse, NotClosed, detach};
 use super::follow::Follow;
 use super::look::{identify, look};
 use super::map;
@@ -92,7 +92,12 @@ fn carry_out(
             let descriptor = given.into_iter().next();
             match detach(dir, &request, descriptor, follow) {
                 Ok(detached) => (Response::Detached(detached), None),
-                Err(InUse { volumes, descriptor }) => (Response::InUse { volumes }, descriptor),
+                Err(NotClosed { why: InUse::Volumes(volumes), descriptor }) => {
+                    (Response::InUse { volumes }, descriptor)
+                }
+                Err(NotClosed { why: InUse::By(by), descriptor }) => {
+                    (Response::StillMapped { by }, descriptor)
+                }
             }
         }
         Request::Close => {

@@ -61,6 +61,7 @@ fn part(lab: &Lab, part: u32, start_mib: u64, length_mib: u64) -> Segment {
         start_bytes: segment.start_bytes,
         length_bytes: segment.length_bytes,
         usage: Use::Used,
+        formatted: false,
         name: "pvc-1".parse().unwrap(),
         claim: None,
     }));

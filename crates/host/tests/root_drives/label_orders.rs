@@ -115,6 +115,7 @@ fn extent(volume: u128, start_mib: u64, length_mib: u64) -> Extent {
         start_bytes: start_mib * MIB,
         length_bytes: length_mib * MIB,
         usage: Use::Used,
+        formatted: false,
         name: format!("pvc-{volume}").parse().unwrap(),
         claim: None,
     }

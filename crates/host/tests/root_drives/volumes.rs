@@ -71,6 +71,7 @@ impl Drive {
             start_bytes: start_mib * MIB,
             length_bytes: length_mib * MIB,
             usage: Use::Used,
+            formatted: false,
             name: format!("pvc-{volume}").parse().unwrap(),
             claim: None,
         }));

@@ -256,7 +256,9 @@ fn in_words(table: &str) -> &'static str {
     match table {
         "Whole" => "as they belong to the label",
         "Unfinished" => "written in part; the next attach finishes them",
-        "OtherSize" => "of the size that the drive had once",
+        "OtherSize" => {
+            "for the size that the drive had once; the next attach gives volumes what it has grown by"
+        }
         _ => "not those that belong to the label",
     }
 }

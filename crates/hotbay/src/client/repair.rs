@@ -37,14 +37,26 @@ pub(crate) async fn purge(
     for line in volume::words::in_the_way(&preview.volumes) {
         screen.line(&format!("    {line}"))?;
     }
+    if lost > 0 {
+        screen.line("  Nobody reaches them any more. On the drives they stay as they are: nothing is erased.")?;
+    }
     confirm(screen, yes, host)?;
     let result = ask_to_purge(api, host, false).await?;
     match code(&result) {
         Some(Code::Ok | Code::Already) => {
             screen.line(&format!(
-                "{host} is purged. If its machine returns, it is told to close its drives:"
+                "{host} is purged. If its machine returns, it is told to close its drives{}.",
+                if lost > 0 {
+                    ", when nothing there uses the volumes on them any more"
+                } else {
+                    ""
+                }
             ))?;
             screen.line(&format!("  hotbay host add {host} --returned   takes it back"))?;
+            if lost > 0 {
+                screen.line("    with the volumes that were not deleted meanwhile")?;
+                screen.line("  hotbay volume delete NAME   forgets a volume that is lost")?;
+            }
             Ok(Exit::Done)
         }
         _ => suggest::host_refused(api, screen, (host, "purged"), &result).await,

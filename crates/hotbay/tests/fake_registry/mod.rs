@@ -111,6 +111,7 @@ impl Session {
             evidence: registration.devices[0].evidence.clone(),
             take_over: false,
             wipe: None,
+            given_up: false,
         }
     }
 }

@@ -30,7 +30,8 @@ impl Shell {
             Some(why) => self.drives.not_proved(drive, Obstacle::CannotProve { why }),
             None => {
                 let identity = self.identity().expect("an order names the cluster");
-                self.drives.prove(drive, self.place_of(drive), identity, generation);
+                let order = (generation, self.agent.is_given_up(drive));
+                self.drives.prove(drive, self.place_of(drive), identity, order);
             }
         }
     }

@@ -3,6 +3,8 @@
 mod csi;
 mod devices;
 mod locate;
+mod marks;
+mod retries;
 mod stagings;
 mod volumes;
 
@@ -16,7 +18,7 @@ use hotbay_core::device::Observed;
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName, VolumeId};
 use hotbay_core::message::NodeCondition;
 use hotbay_core::node_labels::NodeLabels;
-use hotbay_core::order::{Goal, OrderId};
+use hotbay_core::order::OrderId;
 use hotbay_core::rules::Rules;
 use hotbay_core::volume::orders::VolumeReport;
 use hotbay_csi::serve::BindError;
@@ -25,7 +27,6 @@ use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::dial::RegistryAt;
@@ -35,7 +36,9 @@ use crate::filters::{CHECK_EVERY, FilterFile};
 use crate::link::{self, News};
 use crate::metrics_socket;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::volumes::{Children, Lookup, Platform, Stagings, bring_back};
+use crate::volumes::{Children, Platform, Question, Stagings, bring_back};
+use marks::Mark;
+use retries::Retries;
 
 /// How often a registry that does not answer, and drives that have gone unnoticed, are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -43,8 +46,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 const REGISTRATION_LIMIT: Duration = Duration::from_secs(15);
 /// How many finished steps and messages wait for the loop.
 const WAITING: usize = 1_024;
-const FIRST_RETRY: Duration = Duration::from_millis(500);
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
 /// The folder of the files behind dummies, below the agent's own.
 const DUMMIES: &str = "dummies";
 /// The pause before a record that could not be written is written again.
@@ -141,6 +142,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         drives,
         platform: platform.clone(),
         told_stagings: BTreeMap::new(),
+        marks: Vec::new(),
         ends,
         connection: None,
         reported: devices,
@@ -181,6 +183,8 @@ struct Shell {
     platform: Platform,
     /// What the registry has heard of stagings in this session.
     told_stagings: BTreeMap<VolumeId, VolumeReport>,
+    /// Volumes whose label is to say that they have a filesystem.
+    marks: Vec<Mark>,
     ends: mpsc::Sender<StepEnd>,
     connection: Option<Connection>,
     /// The devices and conditions that the registry has heard of.
@@ -202,16 +206,6 @@ struct Shell {
     retries: BTreeMap<DriveId, Retries>,
 }
 
-/// The next try of a step that failed.
-struct Retries {
-    /// How often it has failed in a row.
-    failed: u32,
-    /// What was wanted of the drive then. Another wish is another step.
-    goal: Option<Goal>,
-    /// The pause before the next try.
-    pause: AbortHandle,
-}
-
 struct Connection {
     number: u64,
     to_registry: mpsc::Sender<FromAgent>,
@@ -225,7 +219,7 @@ impl Shell {
         mut found: watch::Receiver<Found>,
         mut ended: mpsc::Receiver<StepEnd>,
         mut news: mpsc::Receiver<News>,
-        mut asked: mpsc::Receiver<Lookup>,
+        mut asked: mpsc::Receiver<Question>,
         stop: impl Future<Output = ()>,
     ) {
         let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
@@ -237,7 +231,7 @@ impl Shell {
                 () = &mut stop => return,
                 Some(end) = ended.recv() => self.step_ended(end),
                 Some(news) = news.recv() => self.heard(news),
-                Some(question) = asked.recv() => self.look_up(question),
+                Some(question) = asked.recv() => self.answer(question),
                 Ok(()) = stagings_changed.changed() => self.tell_stagings(),
                 Ok(()) = found.changed() => {
                     let found = found.borrow_and_update().clone();
@@ -276,6 +270,7 @@ impl Shell {
                 if let Some(told) = told {
                     self.drives.labelled(drive, told);
                 }
+                self.note_failed_marks(drive, &result);
                 Event::LabelChanged { drive, result }
             }
             StepEnd::Event(event) => event,
@@ -292,6 +287,7 @@ impl Shell {
             self.retries.remove(&drive);
         }
         self.perform(effects);
+        self.write_marks();
     }
 
     fn heard(&mut self, news: News) {
@@ -403,7 +399,8 @@ impl Shell {
                     self.log_start(drive, "closing");
                     let identity = self.identity().expect("an order names the cluster");
                     let at = self.place_of(drive);
-                    self.drives.detach(drive, at, identity, generation);
+                    let order = (generation, self.agent.is_given_up(drive));
+                    self.drives.detach(drive, at, identity, order);
                 }
                 Effect::Prove { drive, generation } => {
                     self.log_start(drive, "proving that it is closed");
@@ -469,26 +466,6 @@ impl Shell {
                 tokio::time::sleep(SAVE_RETRY).await;
             }
         });
-    }
-
-    fn retry_later(&mut self, drive: DriveId) {
-        let before = self.retries.remove(&drive);
-        let goal = self.agent.in_force(drive).map(|ordered| ordered.goal);
-        let same = before.as_ref().filter(|before| before.goal == goal);
-        let failed = same.map_or(0, |before| before.failed);
-        if let Some(before) = before {
-            // An order that is repeated is tried at once, while the pause of the last try still runs. Left alone, every
-            // such pause would go on begetting the next, and the tries would come faster and faster.
-            before.pause.abort();
-        }
-        let pause = FIRST_RETRY.saturating_mul(1 << failed.min(8)).min(LONGEST_RETRY);
-        let ends = self.ends.clone();
-        let pausing = tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
-            drop(ends.send(StepEnd::Event(Event::Retry(drive))).await);
-        });
-        let (failed, pause) = (failed.saturating_add(1), pausing.abort_handle());
-        self.retries.insert(drive, Retries { failed, goal, pause });
     }
 }
 

@@ -54,6 +54,7 @@ impl Rig {
                 dummies: dir.path().join("dummies"),
             },
             told_stagings: BTreeMap::new(),
+            marks: Vec::new(),
             ends,
             connection: None,
             reported: Vec::new(),
@@ -199,6 +200,7 @@ async fn another_wish_is_tried_again_as_soon_as_any_first_one() {
             evidence: Evidence::default(),
             take_over: false,
             wipe: None,
+            given_up: false,
         })
     };
     shell.said(order(Goal::Attach, 1));

@@ -8,8 +8,9 @@ use hotbay_core::volume::Epoch;
 use hotbay_core::volume::orders::LabelOrder;
 
 use super::Shell;
+use super::marks::Mark;
 use crate::drives::StepEnd;
-use crate::volumes::{Found, Lookup};
+use crate::volumes::{Found, Lookup, Question};
 
 impl Shell {
     /// Carries out what the machine says about volumes.
@@ -53,8 +54,18 @@ impl Shell {
         });
     }
 
+    pub(super) fn answer(&mut self, question: Question) {
+        match question {
+            Question::Look(question) => self.look_up(question),
+            Question::Formatted { volume, reply } => {
+                self.marks.push(Mark { volume, reply });
+                self.write_marks();
+            }
+        }
+    }
+
     /// What this loop knows of a volume.
-    pub(super) fn look_up(&self, question: Lookup) {
+    fn look_up(&self, question: Lookup) {
         let Lookup { volume, reply } = question;
         let node = self.identity().map(|identity| identity.node);
         let memory = volume.and_then(|volume| self.agent.record().volumes.get(&volume));

@@ -1,12 +1,27 @@
 //! What the agent's loop knows of a volume. The loop owns grants, labels and descriptors, so it is asked.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use hotbay_core::ids::{NodeId, VolumeId};
 use hotbay_core::volume::Segment;
 use hotbay_core::volume::orders::Grant;
 use hotbay_csi::platform::{Failure, FailureKind};
 use tokio::sync::{mpsc, oneshot};
+
+/// How long the label of a drive may take to be written.
+const MARK_LIMIT: Duration = Duration::from_secs(20);
+
+/// What the loop is asked.
+#[derive(Debug)]
+pub(crate) enum Question {
+    Look(Lookup),
+    /// A volume has a filesystem: its drive's label is to say so. Answered when that lasts.
+    Formatted {
+        volume: VolumeId,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+}
 
 /// A question to the loop.
 #[derive(Debug)]
@@ -34,6 +49,8 @@ pub(crate) struct Placed {
     /// A copy of the descriptor that the drive was attached with.
     pub(crate) descriptor: OwnedFd,
     pub(crate) parts: Vec<Segment>,
+    /// It has had a filesystem.
+    pub(crate) formatted: bool,
 }
 
 impl Placed {
@@ -44,11 +61,35 @@ impl Placed {
 
 /// Asks the loop.
 pub(super) async fn ask(
-    questions: &mpsc::Sender<Lookup>,
+    questions: &mpsc::Sender<Question>,
     volume: Option<VolumeId>,
 ) -> Result<Found, Failure> {
-    let stopped = || Failure::new(FailureKind::Unavailable, "the agent stops; call again");
     let (reply, answer) = oneshot::channel();
-    questions.send(Lookup { volume, reply }).await.map_err(|_| stopped())?;
+    let question = Question::Look(Lookup { volume, reply });
+    questions.send(question).await.map_err(|_| stopped())?;
     answer.await.map_err(|_| stopped())
+}
+
+/// Has the label of its drive say that a volume has a filesystem.
+pub(super) async fn formatted(
+    questions: &mpsc::Sender<Question>,
+    volume: VolumeId,
+) -> Result<(), Failure> {
+    let unavailable = |words: String| Failure::new(FailureKind::Unavailable, words);
+    let (reply, answer) = oneshot::channel();
+    questions.send(Question::Formatted { volume, reply }).await.map_err(|_| stopped())?;
+    match tokio::time::timeout(MARK_LIMIT, answer).await {
+        Ok(Ok(marked)) => marked.map_err(|why| {
+            unavailable(format!("its drive's label cannot say that it has a filesystem: {why}"))
+        }),
+        Ok(Err(_)) => Err(stopped()),
+        Err(_) => Err(unavailable(format!(
+            "its drive's label was not written within {} s; call again",
+            MARK_LIMIT.as_secs()
+        ))),
+    }
+}
+
+fn stopped() -> Failure {
+    Failure::new(FailureKind::Unavailable, "the agent stops; call again")
 }

@@ -19,7 +19,7 @@ mod real;
 mod staging;
 
 pub(crate) use child::Children;
-pub(crate) use lookup::{Found, Lookup, Placed};
+pub(crate) use lookup::{Found, Lookup, Placed, Question};
 pub(crate) use persisted::bring_back;
 pub use persisted::{PersistError, PersistedMount};
 pub(crate) use platform::Platform;

@@ -18,7 +18,7 @@ use hotbay_host::mapping::{Mapping, Wanted};
 use tokio::sync::mpsc;
 
 use super::child::Children;
-use super::lookup::{self, Found, Lookup};
+use super::lookup::{self, Found, Question};
 use super::staging::{Shows, Staging, Stagings};
 
 /// What the controller tells a node of a volume.
@@ -27,7 +27,7 @@ const EPOCH: &str = "epoch";
 /// CSI's calls, carried out on this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Platform {
-    pub(crate) questions: mpsc::Sender<Lookup>,
+    pub(crate) questions: mpsc::Sender<Question>,
     pub(crate) children: Children,
     pub(crate) stagings: Stagings,
     /// Where the files behind dummies are.

@@ -1,12 +1,13 @@
 //! The volume itself, shown to pods.
 //!
 //! ```text
-//! stage    map ─▶ read ─▶ (make, where there is nothing) ─▶ check ─▶ mount at the staging path ─▶ grow
+//! stage    map ─▶ read ─▶ (make, where nothing was ever) ─▶ check ─▶ note on the label ─▶ mount at the staging path ─▶ grow
 //! publish  bind the staging path, or the device, to the target
 //! ```
 
 use std::time::Duration;
 
+use hotbay_core::ids::VolumeId;
 use hotbay_core::volume::orders::Grant;
 use hotbay_csi::platform::{
     Access, AccessMode, Failure, FailureKind, PublishVolume, StageVolume, Texts,
@@ -17,7 +18,7 @@ use hotbay_host::filesystem::{
 use hotbay_host::mapping::{Mapping, Wanted};
 use hotbay_host::scan::Signatures;
 
-use super::fault::Fault;
+use super::fault::{Fault, Suspect};
 use super::lookup::{self, Placed};
 use super::platform::{
     Platform, mount_table, no_such_volume, not_open, not_staged, only_at, something_else, text,
@@ -43,6 +44,7 @@ impl Platform {
         let target = text(request.staging_path.clone())?;
         let read_only = grant.read_only || *mode == AccessMode::SingleNodeReaderOnly;
         let placed = placed.ok_or_else(|| Fault::of_device(not_open()))?;
+        let formatted = placed.formatted;
         let wanted = Wanted {
             volume: *volume,
             epoch: grant.epoch.get(),
@@ -57,7 +59,10 @@ impl Platform {
         if seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
             return self.mount(&mapping, kind, target, flags, read_only).await;
         }
-        self.prepare(&mapping, kind, volume_context, read_only).await?;
+        let made = self.prepare(&mapping, kind, volume_context, (read_only, formatted)).await?;
+        if !formatted {
+            self.note_formatted(*volume, made).await?;
+        }
         self.mount(&mapping, kind, target.clone(), flags, read_only).await?;
         // It may have grown while it was not mounted. One that cannot follow now is of use all the same.
         if !read_only && let Err(fault) = self.grow(&mapping, kind, target).await {
@@ -108,10 +113,7 @@ impl Platform {
         self.children.filesystem(Task::Read { device }).await.map(drop)
     }
 
-    pub(super) async fn ignores_if_inaccessible(
-        &self,
-        volume: hotbay_core::ids::VolumeId,
-    ) -> Result<bool, Failure> {
+    pub(super) async fn ignores_if_inaccessible(&self, volume: VolumeId) -> Result<bool, Failure> {
         let found = lookup::ask(&self.questions, Some(volume)).await?;
         Ok(found.grant.is_some_and(|grant| grant.granted && grant.ignore_if_inaccessible))
     }
@@ -132,20 +134,35 @@ impl Platform {
         }
     }
 
-    /// Makes a filesystem where there is nothing, and checks one that is there.
+    /// Has the label say that there is a filesystem, before anybody writes into it: whatever becomes of it, none is made
+    /// over what was written. Without that, one that was just made is not used; one that was there before is.
+    async fn note_formatted(&self, volume: VolumeId, made: bool) -> Result<(), Fault> {
+        match lookup::formatted(&self.questions, volume).await {
+            Err(failure) if !made => {
+                tracing::warn!(%volume, "{failure}");
+                Ok(())
+            }
+            noted => Ok(noted?),
+        }
+    }
+
+    /// Makes a filesystem where there is nothing and never was one, and checks one that is there. True: it was made.
     async fn prepare(
         &self,
         mapping: &Mapping,
         kind: FilesystemKind,
         context: &Texts,
-        read_only: bool,
-    ) -> Result<(), Fault> {
+        (read_only, formatted): (bool, bool),
+    ) -> Result<bool, Fault> {
         let device = VolumeDevice::from(mapping);
         let task = Task::Signature { device: device.clone(), limit: LOOK_LIMIT };
         let FilesystemDone::Signature(signatures) = self.children.filesystem(task).await? else {
             return Err(something_else().into());
         };
         if signatures == Signatures::Nothing {
+            if formatted {
+                return Err(lost_filesystem(mapping, kind));
+            }
             if read_only {
                 let words = "it is empty, and cannot be written to make a filesystem on it";
                 return Err(Failure::new(FailureKind::FailedPrecondition, words).into());
@@ -153,13 +170,13 @@ impl Platform {
             let options = context.get(MKFS_OPTIONS).map(String::as_str).unwrap_or_default();
             let options = options.split_ascii_whitespace().map(str::to_owned).collect();
             let task = Task::Make { device, kind, options, limit: TOOL_LIMIT };
-            return self.children.filesystem(task).await.map(drop);
+            return self.children.filesystem(task).await.map(|_| true);
         }
         if read_only {
-            return Ok(());
+            return Ok(false);
         }
         let task = Task::Check { device, kind, limit: TOOL_LIMIT };
-        self.children.filesystem(task).await.map(drop)
+        self.children.filesystem(task).await.map(|_| false)
     }
 
     pub(super) async fn mount(
@@ -186,6 +203,17 @@ impl Platform {
         let task = Task::Grow { device, kind, mounted_at, limit: TOOL_LIMIT };
         self.children.filesystem(task).await.map(drop)
     }
+}
+
+/// A volume had a filesystem, and nothing is found on it now: what was written may still be there.
+fn lost_filesystem(mapping: &Mapping, kind: FilesystemKind) -> Fault {
+    let path = &mapping.path;
+    let words = format!(
+        "it had a filesystem, and none is found on it any more; none is made, because data may still be there: repair it \
+         on this node at {path}, or, if nothing of it is needed, make one there (mkfs.{kind} {path}) or delete the volume"
+    );
+    let failure = Failure::new(FailureKind::Unavailable, words);
+    Fault { failure, suspect: Suspect::Filesystem, clear: true }
 }
 
 /// The filesystem that a volume is to have.

@@ -78,6 +78,12 @@ impl World {
         label.is_some_and(|label| label.in_operation && label.node != drive.record.node)
     }
 
+    /// Whether a volume on a drive is mapped on a machine.
+    fn is_mapped(&self, machine: usize, drive: &Drive) -> bool {
+        let disk = self.disk_with(machine, &drive.record.observed.evidence);
+        self.machines[machine].mapped.values().any(|mapping| Some(mapping.disk) == disk)
+    }
+
     /// Whether what the registry says a drive waits for is true now.
     fn justified(&self, machine: usize, drive: &Drive, reason: &Reason) -> bool {
         let evidence = &drive.record.observed.evidence;
@@ -103,10 +109,11 @@ impl World {
                 let process = self.machines[machine].process.as_ref();
                 let open =
                     process.is_some_and(|process| process.open.contains_key(&drive.record.id));
-                // Its agent does not close what has volumes on it, nor is that wanted of it by anybody but the purge.
-                let disk = self.disk_with(machine, evidence);
-                let used = disk.is_some_and(|disk| self.disks[disk].label.used().next().is_some());
-                !open || used || self.scenario.forked()
+                !open || self.is_mapped(machine, drive) || self.scenario.forked()
+            }
+            // Volumes that were given up with their host may still be mapped there, and nobody takes them away.
+            Reason::Obstacle(Obstacle::Blocked { .. }) => {
+                self.scenario.purges && self.is_mapped(machine, drive)
             }
             // Whatever stood in the way is gone, and agent and registry have a session.
             Reason::Obstacle(_) | Reason::AgentUnreachable | Reason::WaitingForAgent => false,

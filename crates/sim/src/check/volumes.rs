@@ -39,6 +39,8 @@ impl World {
                 Change::Free { volume } | Change::Withdraw { volume } => {
                     self.taken_from(disk, *volume);
                 }
+                // No agent here makes filesystems.
+                Change::Formatted { .. } => {}
                 Change::Erase { volume, .. } => {
                     if let Some(range) = made.erase.clone() {
                         self.erased(disk, *volume, range);

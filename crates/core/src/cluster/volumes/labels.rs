@@ -33,6 +33,10 @@ impl Cluster {
     ) -> Result<Effects, Refused> {
         self.check_speaker(session, id)?;
         let mut effects = Effects::default();
+        if self.is_purged(self.drives[&id].record.node) {
+            // What was given up is not taken back, until a person says that the host is back.
+            return Ok(effects);
+        }
         self.note_label(id, told);
         self.hold_against_records(id, &[], now_ms, &mut effects);
         self.order_label(id, &mut effects);
@@ -85,6 +89,13 @@ impl Cluster {
                 // Still owed: it is sent again, and refused then if it was carried out after all.
                 space.ordered = Some(order);
                 self.note_trouble(id, error, &mut effects);
+                // Whoever deletes one waits no longer for a drive that does not let itself be written.
+                let placed = self.drives[&id].record.volumes.keys().copied();
+                let known: Vec<_> =
+                    placed.filter(|volume| self.volumes.contains_key(volume)).collect();
+                for volume in known {
+                    self.give_up_on_the_dead(volume, id, &mut effects);
+                }
             }
             LabelResult::InUse { uses } => {
                 for (volume, epoch) in uses {
@@ -346,6 +357,7 @@ fn extent(record: &VolumeRecord, part: usize, at: Segment) -> Extent {
         start_bytes: at.start_bytes,
         length_bytes: at.length_bytes,
         usage: Use::Used,
+        formatted: false,
         name: record.name.clone(),
         claim: record.claim.clone(),
     }

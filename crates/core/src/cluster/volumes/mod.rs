@@ -17,6 +17,8 @@ mod fake;
 mod fake_tests;
 mod labels;
 mod placement;
+#[cfg(test)]
+mod size_tests;
 mod space;
 #[cfg(test)]
 mod tests;

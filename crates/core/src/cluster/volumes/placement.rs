@@ -60,7 +60,7 @@ impl fmt::Display for Unfit {
             Self::AgentAway => f.write_str("its agent has not confirmed it"),
             Self::LabelUnknown => f.write_str("its agent has not told its label"),
             Self::LabelConflict => f.write_str("extents on its label overlap"),
-            Self::Shrunk => f.write_str("smaller than when it was added"),
+            Self::Shrunk => f.write_str("smaller than it was"),
             Self::OtherMedia { has, asked } => write!(f, "{has}, {asked} asked for"),
             Self::NoRoom { largest, erasing: 0 } => {
                 write!(f, "no room: {} in one piece at most", bytes(*largest))
@@ -240,7 +240,7 @@ impl Cluster {
             State::Attached => match &drive.space {
                 None => Some(Unfit::LabelUnknown),
                 Some(space) if space.conflicts() => Some(Unfit::LabelConflict),
-                Some(_) => self.shrunk_from(record.id).map(|_| Unfit::Shrunk),
+                Some(_) => self.shrunk(record.id).map(|_| Unfit::Shrunk),
             },
         }
     }

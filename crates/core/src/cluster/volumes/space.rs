@@ -1,5 +1,6 @@
 //! What is known of the room on a drive: its label as the agent told it, and what was placed and is not on it yet.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use crate::cluster::{Cluster, Drive};
@@ -136,20 +137,42 @@ impl Drive {
         merged
     }
 
+    /// Where extents must end: by the label, and on the drive as it is now.
+    fn limit_bytes(&self) -> u64 {
+        let by_label = self.space.as_ref().map_or(0, |space| space.limit_bytes);
+        by_label.min(self.record.observed.size_bytes)
+    }
+
     /// The room between what is occupied, in order.
     pub(super) fn gaps(&self) -> Vec<Segment> {
-        let Some(space) = &self.space else { return Vec::new() };
+        if self.space.is_none() {
+            return Vec::new();
+        }
+        let limit_bytes = self.limit_bytes();
         let mut at = FIRST_EXTENT_BYTES;
         let mut gaps = Vec::new();
-        let end = Segment { start_bytes: space.limit_bytes, length_bytes: 0 };
+        let end = Segment { start_bytes: limit_bytes, length_bytes: 0 };
         for taken in self.occupied().into_iter().chain([end]) {
-            let until = taken.start_bytes.min(space.limit_bytes);
+            let until = taken.start_bytes.min(limit_bytes);
             if until > at {
                 gaps.push(Segment { start_bytes: at, length_bytes: until - at });
             }
             at = at.max(taken.end_bytes());
         }
         gaps
+    }
+
+    /// The volumes of which a part lies behind the end that the drive has now.
+    pub(in crate::cluster) fn beyond_end(&self) -> BTreeSet<VolumeId> {
+        let size_bytes = self.record.observed.size_bytes;
+        let extents = self.space.iter().flat_map(|space| space.used());
+        let on_label = extents.filter(|extent| extent.end_bytes() > size_bytes);
+        let placed = self
+            .record
+            .volumes
+            .iter()
+            .filter(|(_, at)| at.parts.iter().any(|part| part.end_bytes() > size_bytes));
+        on_label.map(|extent| extent.volume).chain(placed.map(|(volume, _)| *volume)).collect()
     }
 
     /// What could be given to volumes.
@@ -171,8 +194,10 @@ impl Drive {
     }
 
     fn fill(&self) -> Fill {
-        let Some(space) = &self.space else { return 0 };
-        let whole = space.limit_bytes.saturating_sub(FIRST_EXTENT_BYTES).max(1);
+        if self.space.is_none() {
+            return 0;
+        }
+        let whole = self.limit_bytes().saturating_sub(FIRST_EXTENT_BYTES).max(1);
         let used = whole.saturating_sub(self.free_bytes());
         let share = (u128::from(used) << 20) / u128::from(whole);
         Fill::try_from(share).unwrap_or(Fill::MAX)
@@ -200,7 +225,7 @@ impl Cluster {
     }
 
     /// Puts a drive where it belongs in the index, after what is on it has changed.
-    pub(super) fn rank(&mut self, id: DriveId) {
+    pub(in crate::cluster) fn rank(&mut self, id: DriveId) {
         let drive = self.drives.get_mut(&id).expect("only known drives have a place");
         let rank = (number(drive.record.observed.media), drive.fill(), id);
         let Some(space) = &mut drive.space else { return };

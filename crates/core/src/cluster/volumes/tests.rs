@@ -307,6 +307,7 @@ fn what_the_label_has_and_nobody_knows_is_an_orphan() {
         start_bytes: FIRST_MIB * MIB,
         length_bytes: 20 * MIB,
         usage: Use::Used,
+        formatted: false,
         name: "old".parse().unwrap(),
         claim: None,
     };

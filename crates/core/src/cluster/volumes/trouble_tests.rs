@@ -59,6 +59,32 @@ fn what_the_agent_says_is_used_is_taken_back_before_it_is_freed() {
     assert_eq!(world.state(volume), None);
 }
 
+/// Whoever deleted a volume on a drive that was there and could not be written waited in vain, and had to ask again.
+#[test]
+fn a_volume_on_a_drive_that_cannot_be_written_is_deleted_by_the_first_call() {
+    let mut world = World::new(&[100]);
+    let (volume, required) = (
+        world.create("a", 10, &[]).unwrap(),
+        world.create("b", 10, &[("erase", "required")]).unwrap(),
+    );
+    world.settle();
+    world.ask(VolumeRequest::Delete { volume }).unwrap();
+    world.ask(VolumeRequest::Delete { volume: required }).unwrap();
+    assert_eq!(world.state(volume), Some(VolumeState::Deleting));
+    let VolumeOrder::Label(order) = world.orders.remove(0) else { panic!("no label order") };
+    let result = LabelResult::Failed { error: "input/output error".into() };
+    let answer =
+        LabelAnswer { drive: order.drive, incarnation: INCARNATION, on: order.basis, result };
+    world.apply(Event::LabelAnswer { session: SESSION, answer }).unwrap();
+    assert_eq!(world.state(volume), Some(VolumeState::Deleted));
+    assert_eq!(world.state(required), Some(VolumeState::Deleting), "it waits for the drive");
+    // The order is still owed, and finished when the drive answers.
+    let again = world.cluster.owed_volume_orders(order.drive).remove(0).1;
+    world.orders.push(again);
+    world.settle();
+    assert_eq!((world.state(volume), world.state(required)), (None, None));
+}
+
 /// A registry that had forgotten uses granted one under an old epoch, which was refused for ever, and so was its end.
 #[test]
 fn a_use_under_an_epoch_that_was_seen_is_granted_under_a_later_one() {

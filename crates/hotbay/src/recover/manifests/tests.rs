@@ -16,6 +16,7 @@ fn extent(volume: u128, name: &str, claim: Option<Claim>, usage: Use) -> Extent 
         start_bytes: u64::try_from(volume).unwrap() << 30,
         length_bytes: 1 << 30,
         usage,
+        formatted: false,
         name: name.parse().unwrap(),
         claim,
     }
