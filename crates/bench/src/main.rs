@@ -1,5 +1,5 @@
-//! Measures what Hotbay costs and prints a table for `docs/BENCHMARKS.md`. Run as `cargo xtask bench registry` and
-//! `cargo xtask bench discovery`.
+//! Measures what Hotbay costs and prints a table for `docs/BENCHMARKS.md`. Run as `cargo xtask bench registry`,
+//! `cargo xtask bench discovery` and `cargo xtask bench volumes`.
 //!
 //! Every figure is a median of interleaved runs, or a ratio of two things measured in one run: wall times alone say
 //! little on a machine that does other things too.
@@ -12,6 +12,7 @@ mod durable;
 mod instructions;
 mod registry;
 mod storm;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -26,12 +27,15 @@ fn main() -> anyhow::Result<ExitCode> {
         ["discovery"] => discovery::run()?,
         ["discovery", "listing"] => discovery::listing()?,
         ["discovery", "rest"] => discovery::rest()?,
+        ["volumes"] => volumes::run(&volumes::PRESENT)?,
+        ["volumes", "few"] => volumes::run(&volumes::PRESENT[..1])?,
         // The memory of a registry is measured in a process of its own.
         ["registry-memory"] => registry::print_memory()?,
         [instructions::COUNTED, ..] => instructions::run_counted(&arguments[1..])?,
         _ => {
             eprintln!(
-                "usage: hotbay-bench registry [place|durable|connections] | discovery [listing|rest]"
+                "usage: hotbay-bench registry [place|durable|connections] | discovery [listing|rest] | \
+                 volumes [few]"
             );
             return Ok(ExitCode::from(2));
         }

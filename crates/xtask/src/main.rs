@@ -61,7 +61,7 @@ enum Command {
     Soak,
     /// Measures what something costs; prints what stands in docs/BENCHMARKS.md
     Bench {
-        /// registry
+        /// registry, discovery or volumes
         name: String,
     },
     /// Runs csi-sanity against a driver of your choice

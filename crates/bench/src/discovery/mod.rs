@@ -15,6 +15,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 pub(crate) use listing::run as listing;
 pub(crate) use rest::run as rest;
 
-fn is_root() -> bool {
+/// Whether loop devices can be had.
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -293,7 +293,10 @@ const _: () = assert!(RESERVED_AT <= EXTENT_BYTES, "all fields fit");
 /// The volumes of which an extent lies over another one: none of these may be used.
 pub fn in_conflict(extents: &[Extent]) -> impl Iterator<Item = VolumeId> {
     let clashes = |one: &Extent| extents.iter().filter(|other| other.overlaps(one)).count() > 1;
-    extents.iter().filter(move |extent| clashes(extent)).map(|extent| extent.volume)
+    // A table in order, as every good one is, is looked through once.
+    let apart = extents.windows(2).all(|two| two[0].end_bytes() <= two[1].start_bytes);
+    let suspects = if apart { &[] } else { extents };
+    suspects.iter().filter(move |extent| clashes(extent)).map(|extent| extent.volume)
 }
 
 #[cfg(test)]

@@ -14,13 +14,34 @@
 
 use super::super::records::{Allocation, VolumeRecord, VolumeState};
 use super::super::{About, Cluster, Contact, Drive, Effects, Notice, Refused, State};
-use super::space::Erased;
+use super::space::{Erased, OnLabel};
 use crate::ids::{DriveId, SessionNumber, VolumeId};
 use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
 use crate::label::extents::{Extent, Use};
 use crate::volume::Segment;
 use crate::volume::class::Erase;
 use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
+
+/// What a label has of a volume.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// Every part of it.
+    whole: bool,
+    used: bool,
+    dirty: bool,
+    used_bytes: u64,
+}
+
+impl Seen {
+    fn of(on_label: OnLabel<'_, '_>, parts: usize) -> Self {
+        Self {
+            whole: (0..parts).all(|part| on_label.part(part).is_some()),
+            used: on_label.is_used(),
+            dirty: on_label.is_dirty(),
+            used_bytes: on_label.used_bytes(),
+        }
+    }
+}
 
 impl Cluster {
     /// An agent tells the label of a drive that it has open.
@@ -153,13 +174,14 @@ impl Cluster {
     fn owed_changes(&self, id: DriveId) -> Vec<Change> {
         let drive = &self.drives[&id];
         let Some(space) = &drive.space else { return Vec::new() };
+        let lines = space.by_volume();
         let mut changes = Vec::new();
         for (volume, at) in &drive.record.volumes {
             let Some(known) = self.volumes.get(volume) else { continue };
+            let on_label = lines.of(*volume);
             match known.record.state {
                 VolumeState::Pending | VolumeState::Created => {
-                    let owed = |(number, part): (usize, &Segment)| match space.part(*volume, number)
-                    {
+                    let owed = |(number, part): (usize, &Segment)| match on_label.part(number) {
                         None => Some(Change::Place(extent(&known.record, number, *part))),
                         Some(there) if there.length_bytes < part.length_bytes => {
                             Some(Change::Grow {
@@ -173,11 +195,11 @@ impl Cluster {
                     changes.extend(at.parts.iter().enumerate().filter_map(owed));
                 }
                 VolumeState::Deleting | VolumeState::Deleted if known.fence.is_some() => {}
-                VolumeState::Deleting | VolumeState::Deleted if space.holds(*volume) => {
+                VolumeState::Deleting | VolumeState::Deleted if on_label.is_used() => {
                     changes.push(Change::Free { volume: *volume });
                 }
                 // An order to place it may still be under way: the sequence that rises refuses it for good.
-                VolumeState::Deleting | VolumeState::Deleted if !space.holds_dirty(*volume) => {
+                VolumeState::Deleting | VolumeState::Deleted if !on_label.is_dirty() => {
                     changes.push(Change::Withdraw { volume: *volume });
                 }
                 VolumeState::Deleting | VolumeState::Deleted | VolumeState::Lost => {}
@@ -206,9 +228,14 @@ impl Cluster {
         effects: &mut Effects,
     ) {
         self.take_back_what_is_found(id, now_ms, effects);
-        let placed: Vec<_> = self.drives[&id].record.volumes.keys().copied().collect();
-        for volume in placed {
-            self.hold_against_record(id, volume, done, now_ms, effects);
+        let drive = &self.drives[&id];
+        let lines = drive.space.as_ref().expect("a label was told").by_volume();
+        let seen = |(volume, at): (&VolumeId, &Allocation)| {
+            (*volume, Seen::of(lines.of(*volume), at.parts.len()))
+        };
+        let placed: Vec<_> = drive.record.volumes.iter().map(seen).collect();
+        for (volume, seen) in placed {
+            self.hold_against_record(id, volume, seen, done, now_ms, effects);
         }
     }
 
@@ -216,20 +243,12 @@ impl Cluster {
         &mut self,
         id: DriveId,
         volume: VolumeId,
+        seen: Seen,
         done: &[Change],
         now_ms: u64,
         effects: &mut Effects,
     ) {
-        let drive = &self.drives[&id];
-        let space = drive.space.as_ref().expect("a label was told");
-        let at = &drive.record.volumes[&volume];
-        let whole = (0..at.parts.len()).all(|part| space.part(volume, part).is_some());
-        let on_label: u64 = space
-            .used()
-            .filter(|extent| extent.volume == volume)
-            .map(|extent| extent.length_bytes)
-            .sum();
-        let (used, dirty) = (space.holds(volume), space.holds_dirty(volume));
+        let Seen { whole, used, dirty, used_bytes: on_label } = seen;
         let Some(known) = self.volumes.get(&volume) else {
             // Written for a volume that never was: the store keeps what was written before a crash.
             self.deallocate(volume, id, effects);
@@ -297,9 +316,11 @@ impl Cluster {
         let found: Vec<VolumeId> = space.used().filter(known).map(|extent| extent.volume).collect();
         for volume in found {
             let parts = self.parts_on_label(id, volume);
+            let space = self.drives[&id].space.as_ref().expect("a label was told");
+            let seen = Seen::of(space.by_volume().of(volume), parts.len());
             let exclusive = false;
             self.allocate(volume, id, Allocation { parts, exclusive }, effects);
-            self.hold_against_record(id, volume, &[], now_ms, effects);
+            self.hold_against_record(id, volume, seen, &[], now_ms, effects);
         }
     }
 

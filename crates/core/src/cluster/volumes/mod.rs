@@ -339,9 +339,8 @@ impl Cluster {
         if placed < size.bytes {
             let last = *at.parts.last().expect("a place has a part");
             let more = size.bytes - placed;
-            let behind = |gap: &&Segment| gap.start_bytes == last.end_bytes();
-            let gaps = drive.gaps();
-            let room = gaps.iter().find(behind).map_or(0, |gap| gap.length_bytes);
+            let behind = |gap: &Segment| gap.start_bytes == last.end_bytes();
+            let room = drive.gaps().find(behind).map_or(0, |gap| gap.length_bytes);
             if room < more {
                 return Err(refuse(&format!(
                     "there is room for {} behind it on its drive",

@@ -195,7 +195,7 @@ impl Cluster {
         if !self.unfit(drive, sought, true).is_empty() {
             return None;
         }
-        let gap = drive.gaps().into_iter().find(|gap| gap.length_bytes >= sought.bytes)?;
+        let gap = drive.gaps().find(|gap| gap.length_bytes >= sought.bytes)?;
         let segment = Segment { start_bytes: gap.start_bytes, length_bytes: sought.bytes };
         Some(Place { drive: id, segment })
     }

@@ -95,17 +95,15 @@ impl Space {
         dirty.map(|extent| extent.length_bytes).sum()
     }
 
-    pub(super) fn part(&self, volume: VolumeId, part: usize) -> Option<&Extent> {
-        let is_it = |extent: &&Extent| extent.volume == volume && extent.part as usize == part;
-        self.used().find(is_it)
-    }
-
     pub(super) fn holds(&self, volume: VolumeId) -> bool {
         self.used().any(|extent| extent.volume == volume)
     }
 
-    pub(super) fn holds_dirty(&self, volume: VolumeId) -> bool {
-        self.extents.iter().any(|extent| extent.volume == volume && extent.usage == Use::Dirty)
+    /// The table in the order of volumes, for whoever looks for many of them.
+    pub(super) fn by_volume(&self) -> ByVolume<'_> {
+        let mut lines: Vec<_> = self.extents.iter().collect();
+        lines.sort_by_key(|extent| extent.volume);
+        ByVolume(lines)
     }
 
     pub(super) fn conflicts(&self) -> bool {
@@ -113,9 +111,48 @@ impl Space {
     }
 }
 
+/// The extents of a label, those of one volume beside each other.
+pub(super) struct ByVolume<'a>(Vec<&'a Extent>);
+
+impl<'a> ByVolume<'a> {
+    /// What the label has of a volume.
+    pub(super) fn of(&self, volume: VolumeId) -> OnLabel<'_, 'a> {
+        let from = self.0.partition_point(|extent| extent.volume < volume);
+        let many = self.0[from..].partition_point(|extent| extent.volume == volume);
+        OnLabel(&self.0[from..from + many])
+    }
+}
+
+/// The extents of one volume on a label.
+#[derive(Clone, Copy)]
+pub(super) struct OnLabel<'v, 'a>(&'v [&'a Extent]);
+
+impl<'a> OnLabel<'_, 'a> {
+    /// The extent that has this part of it, in use.
+    pub(super) fn part(self, part: usize) -> Option<&'a Extent> {
+        self.used().find(|extent| extent.part as usize == part)
+    }
+
+    pub(super) fn is_used(self) -> bool {
+        self.used().next().is_some()
+    }
+
+    pub(super) fn is_dirty(self) -> bool {
+        self.0.iter().any(|extent| extent.usage == Use::Dirty)
+    }
+
+    pub(super) fn used_bytes(self) -> u64 {
+        self.used().map(|extent| extent.length_bytes).sum()
+    }
+
+    fn used(self) -> impl Iterator<Item = &'a Extent> {
+        self.0.iter().copied().filter(|extent| extent.usage == Use::Used)
+    }
+}
+
 impl Drive {
-    /// What of the drive has an owner, on the label or by decision, in order and merged.
-    pub(super) fn occupied(&self) -> Vec<Segment> {
+    /// What of the drive has an owner, on the label or by decision, in order. Most of it is there twice.
+    fn occupied(&self) -> Vec<Segment> {
         let extents = self.space.iter().flat_map(|space| &space.extents);
         let on_label = extents.map(|extent| Segment {
             start_bytes: extent.start_bytes,
@@ -124,17 +161,7 @@ impl Drive {
         let placed = self.record.volumes.values().flat_map(|at| at.parts.iter().copied());
         let mut all: Vec<Segment> = on_label.chain(placed).collect();
         all.sort_unstable();
-        let mut merged: Vec<Segment> = Vec::with_capacity(all.len());
-        for next in all {
-            match merged.last_mut() {
-                Some(last) if next.start_bytes <= last.end_bytes() => {
-                    let end = last.end_bytes().max(next.end_bytes());
-                    last.length_bytes = end - last.start_bytes;
-                }
-                _ => merged.push(next),
-            }
-        }
-        merged
+        all
     }
 
     /// Where extents must end: by the label, and on the drive as it is now.
@@ -144,22 +171,17 @@ impl Drive {
     }
 
     /// The room between what is occupied, in order.
-    pub(super) fn gaps(&self) -> Vec<Segment> {
-        if self.space.is_none() {
-            return Vec::new();
-        }
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Segment> {
         let limit_bytes = self.limit_bytes();
-        let mut at = FIRST_EXTENT_BYTES;
-        let mut gaps = Vec::new();
+        let occupied = if self.space.is_some() { self.occupied() } else { Vec::new() };
         let end = Segment { start_bytes: limit_bytes, length_bytes: 0 };
-        for taken in self.occupied().into_iter().chain([end]) {
-            let until = taken.start_bytes.min(limit_bytes);
-            if until > at {
-                gaps.push(Segment { start_bytes: at, length_bytes: until - at });
-            }
+        let mut at = FIRST_EXTENT_BYTES;
+        occupied.into_iter().chain([end]).filter_map(move |taken| {
+            let (start_bytes, until) = (at, taken.start_bytes.min(limit_bytes));
             at = at.max(taken.end_bytes());
-        }
-        gaps
+            let length_bytes = until.checked_sub(start_bytes).filter(|length| *length > 0)?;
+            Some(Segment { start_bytes, length_bytes })
+        })
     }
 
     /// The volumes of which a part lies behind the end that the drive has now.
@@ -177,18 +199,24 @@ impl Drive {
 
     /// What could be given to volumes.
     pub fn free_bytes(&self) -> u64 {
-        self.gaps().iter().map(|gap| gap.length_bytes).sum()
+        self.gaps().map(|gap| gap.length_bytes).sum()
     }
 
     pub(super) fn largest_gap(&self) -> u64 {
-        self.gaps().iter().map(|gap| gap.length_bytes).max().unwrap_or(0)
+        self.gaps().map(|gap| gap.length_bytes).max().unwrap_or(0)
     }
 
     /// Whether the label has a line left for one more extent.
     pub(super) fn has_line(&self) -> bool {
         let Some(space) = &self.space else { return false };
+        let parts = self.record.volumes.values().map(|at| at.parts.len()).sum::<usize>();
+        if space.extents.len() + parts < MOST_EXTENTS {
+            return true;
+        }
+        let lines = space.by_volume();
         let waiting = self.record.volumes.iter().map(|(volume, at)| {
-            (0..at.parts.len()).filter(|part| space.part(*volume, *part).is_none()).count()
+            let on_label = lines.of(*volume);
+            (0..at.parts.len()).filter(|part| on_label.part(*part).is_none()).count()
         });
         space.extents.len() + waiting.sum::<usize>() < MOST_EXTENTS
     }
@@ -230,7 +258,9 @@ impl Cluster {
         let rank = (number(drive.record.observed.media), drive.fill(), id);
         let Some(space) = &mut drive.space else { return };
         let before = std::mem::replace(&mut space.rank, rank);
-        self.by_fill.remove(&before);
-        self.by_fill.insert(rank);
+        if before != rank || !self.by_fill.contains(&rank) {
+            self.by_fill.remove(&before);
+            self.by_fill.insert(rank);
+        }
     }
 }
