@@ -21,6 +21,7 @@ use hotbay_core::rules::Rules;
 use hotbay_core::volume::orders::VolumeReport;
 use hotbay_csi::serve::{BindError, Socket};
 use hotbay_host::locks::{AgentLock, LockError};
+use hotbay_host::mapping::has_device_mapper;
 use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
@@ -302,6 +303,7 @@ impl Shell {
                 self.told = self.filters.conditions();
                 registration.conditions.clone_from(&self.told);
                 registration.labels.clone_from(&self.labels);
+                registration.device_mapper = has_device_mapper();
                 let answer_by = Instant::now() + REGISTRATION_LIMIT;
                 let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);

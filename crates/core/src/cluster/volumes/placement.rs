@@ -286,5 +286,5 @@ fn no_room(drive: &Drive, sought: &Sought<'_>) -> Option<Unfit> {
     if largest < sought.bytes {
         return Some(Unfit::NoRoom { largest, erasing });
     }
-    (!drive.has_line()).then_some(Unfit::LabelFull)
+    (drive.lines_left() == 0).then_some(Unfit::LabelFull)
 }

@@ -161,13 +161,13 @@ impl Drive {
         self.gaps().iter().map(|gap| gap.length_bytes).max().unwrap_or(0)
     }
 
-    /// Whether the label has a line left for one more extent.
-    pub(super) fn has_line(&self) -> bool {
-        let Some(space) = &self.space else { return false };
+    /// How many more extents the label has lines for.
+    pub(super) fn lines_left(&self) -> usize {
+        let Some(space) = &self.space else { return 0 };
         let waiting = self.record.volumes.iter().map(|(volume, at)| {
             (0..at.parts.len()).filter(|part| space.part(*volume, *part).is_none()).count()
         });
-        space.extents.len() + waiting.sum::<usize>() < MOST_EXTENTS
+        MOST_EXTENTS.saturating_sub(space.extents.len() + waiting.sum::<usize>())
     }
 
     fn fill(&self) -> Fill {
