@@ -57,6 +57,7 @@ pub(crate) fn registration(node: usize) -> Registration {
         conditions: Vec::new(),
         labels: Default::default(),
         uses: vec![],
+        device_mapper: false,
     }
 }
 

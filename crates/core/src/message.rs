@@ -178,6 +178,8 @@ pub struct Registration {
     pub labels: NodeLabels,
     /// The newest use of each volume that the agent has seen.
     pub uses: Vec<UseReport>,
+    /// The node has device-mapper: volumes on its block devices may have several pieces.
+    pub device_mapper: bool,
 }
 
 /// What an agent knows about the use of one volume.

@@ -344,6 +344,7 @@ fn registers(machine: MachineId, seen: Ordered, open: bool, denied: bool) -> Eve
         conditions: vec![],
         labels: Default::default(),
         uses: vec![],
+        device_mapper: false,
     };
     let fresh = FreshIds { node: NODE, drives: vec![DriveId::from_bits(9)] };
     Event::Register { session: SESSION, certificate: None, registration, fresh }

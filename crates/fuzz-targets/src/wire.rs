@@ -136,6 +136,7 @@ pub(crate) fn agent_message_seeds() -> Vec<Vec<u8>> {
         conditions: vec![NodeCondition::FiltersInvalid { why: "x.toml, line 2".into() }],
         labels: NodeLabels::of_texts(&["rack=a"]).expect("it is well formed"),
         uses: vec![],
+        device_mapper: false,
     };
     let answer = |goal, result| {
         let (drive, incarnation) = (DriveId::from_bits(5), Incarnation::from_bits(7));

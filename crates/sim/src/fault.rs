@@ -117,6 +117,8 @@ faults! {
     DryRun
     VolumeCreated
     VolumeExpanded
+    /// A volume grows by another piece of its drive.
+    VolumeInPieces
     VolumeAttached
     VolumeWritten
     VolumeDetached

@@ -52,7 +52,9 @@ impl World {
         process.connection = Some(id);
         process.connected_at = now;
         process.reported = process.agent.devices().to_vec();
-        let registration = process.agent.registration(there.name.clone(), there.id);
+        let mut registration = process.agent.registration(there.name.clone(), there.id);
+        // Every other machine has it.
+        registration.device_mapper = machine.is_multiple_of(2);
         note!(
             self,
             "{}: registers with registry {site}, session {}",

@@ -196,6 +196,7 @@ fn register(registration: &Registration) -> wire::Register {
         condition_json: registration.conditions.iter().map(json).collect(),
         labels: registration.labels.to_texts(),
         use_json: registration.uses.iter().map(json).collect(),
+        device_mapper: registration.device_mapper,
     }
 }
 
@@ -215,6 +216,7 @@ fn registration(register: wire::Register) -> Result<Registration, Malformed> {
         labels: NodeLabels::of_pairs(register.labels)
             .map_err(|error| Malformed::field("labels", error))?,
         uses: from_json_list("use_json", &register.use_json)?,
+        device_mapper: register.device_mapper,
     })
 }
 

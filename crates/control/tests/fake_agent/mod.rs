@@ -124,6 +124,7 @@ pub(crate) fn registration(name: &str, machine: u128, serials: &[&str]) -> Regis
         conditions: vec![],
         labels: Default::default(),
         uses: vec![],
+        device_mapper: false,
     }
 }
 

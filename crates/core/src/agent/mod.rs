@@ -331,8 +331,8 @@ impl Agent {
         (agent, effects)
     }
 
-    /// The registration to send at the start of a session. Conditions and labels of the node
-    /// are the shell's to add.
+    /// The registration to send at the start of a session. Conditions and labels of the node, and whether it has
+    /// device-mapper, are the shell's to add.
     pub fn registration(&self, name: NodeName, machine: MachineId) -> Registration {
         let cluster = self.record.identity.map(|identity| identity.cluster);
         let label_of = |drive: DriveId| {
@@ -375,6 +375,7 @@ impl Agent {
             conditions: Vec::new(),
             labels: NodeLabels::default(),
             uses: self.uses_seen(),
+            device_mapper: false,
         }
     }
 

@@ -239,6 +239,8 @@ pub struct Session {
     pub number: SessionNumber,
     pub incarnation: Incarnation,
     pub certificate: Option<CertificateNumber>,
+    /// The node can make one volume of several pieces of a drive.
+    pub device_mapper: bool,
 }
 
 /// A drive: its record, and what its agent said of it in this session.

@@ -71,6 +71,7 @@ impl Cluster {
             devices,
             conditions,
             labels,
+            device_mapper,
             ..
         } = registration;
         let mut effects = Effects::default();
@@ -91,7 +92,7 @@ impl Cluster {
             self.renew_node(node_record);
         }
         let node = self.nodes.get_mut(&id).expect("inserted above");
-        node.session = Some(Session { number: session, incarnation, certificate });
+        node.session = Some(Session { number: session, incarnation, certificate, device_mapper });
         node.silent_since_ms = None;
         node.not_its_own.clear();
         node.newest = session;

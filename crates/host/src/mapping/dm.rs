@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hotbay_core::ids::DriveId;
+use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::label::extents::FIRST_EXTENT_BYTES;
 
 use super::dm_control::{Control, Status};
@@ -95,7 +95,17 @@ fn table_of(drive: DeviceNumber, parts: &[Segment]) -> Vec<Target> {
 /// Whether volumes on a drive are to be mapped by device-mapper: its guard is there.
 pub(super) fn is_guarded(drive: KernelId) -> Result<bool, MappingError> {
     let KernelId::Block(number) = drive else { return Ok(false) };
-    Ok(guard_of(number)?.is_some())
+    let looking = failed("look for the guard of the drive");
+    let Some(control) = Control::open().map_err(&looking)? else { return Ok(false) };
+    for (name, _) in
+        control.list().map_err(&looking)?.into_iter().filter(|(name, _)| is_guard(name))
+    {
+        let table = control.table(&name).map_err(&looking)?;
+        if table.iter().filter_map(segment).any(|(over, _)| over == number) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a mapping was begun and not finished.
@@ -208,29 +218,36 @@ pub(super) fn guard(
     filled.map_err(guarding)
 }
 
-/// Takes the guard from a drive; false if it has none.
-pub(super) fn unguard(number: DeviceNumber) -> Result<bool, MappingError> {
+/// Takes the guard of this name away; false if there is none.
+pub(super) fn unguard(drive: DriveId) -> Result<bool, MappingError> {
     let removing = failed("take the guard from the drive");
-    let Some((name, guard)) = guard_of(number)? else { return Ok(false) };
-    let path = format!("/dev/dm-{}", guard.minor);
-    let in_use =
-        || MappingError::InUse { path: path.clone(), by: users_of(Path::new(&path), guard) };
-    remove(&control(&removing)?, &name, &removing, in_use)
+    let Some(control) = Control::open().map_err(&removing)? else { return Ok(false) };
+    let name = guard_name(drive);
+    let Some(status) = control.status(&name).map_err(&removing)? else { return Ok(false) };
+    let path = format!("/dev/dm-{}", status.number.minor);
+    let in_use = || MappingError::InUse {
+        path: path.clone(),
+        by: users_of(Path::new(&path), status.number),
+    };
+    remove(&control, &name, &removing, in_use)
 }
 
-/// The name and number of the guard over a drive.
-fn guard_of(drive: DeviceNumber) -> Result<Option<(String, DeviceNumber)>, MappingError> {
-    let looking = failed("look for the guard of the drive");
-    let Some(control) = Control::open().map_err(&looking)? else { return Ok(None) };
-    for (name, number) in control.list().map_err(&looking)? {
-        if is_guard(&name) {
-            let table = control.table(&name).map_err(&looking)?;
-            if table.iter().filter_map(segment).any(|(over, _)| over == drive) {
-                return Ok(Some((name, number)));
-            }
+/// Every volume that is mapped, with the path of its device and the numbers of what that is over.
+pub(super) fn over_numbers() -> Result<Vec<(VolumeId, String, Vec<DeviceNumber>)>, MappingError> {
+    let listing = failed("list the devices of device-mapper");
+    let Some(control) = Control::open().map_err(&listing)? else { return Ok(vec![]) };
+    let mut found = Vec::new();
+    for (name, number) in control.list().map_err(&listing)? {
+        if !is_dm_name(&name) {
+            continue;
         }
+        let Some(status) = control.status(&name).map_err(&listing)? else { continue };
+        let Some((volume, _)) = of_uuid(&status.uuid) else { continue };
+        let table = control.table(&name).map_err(&listing)?;
+        let over = table.iter().filter_map(segment).map(|(over, _)| over).collect();
+        found.push((volume, format!("/dev/dm-{}", number.minor), over));
     }
-    Ok(None)
+    Ok(found)
 }
 
 fn remove(
@@ -257,8 +274,6 @@ fn control(step: &dyn Fn(io::Error) -> MappingError) -> Result<Control, MappingE
 
 #[cfg(test)]
 mod tests {
-    use hotbay_core::ids::VolumeId;
-
     use super::*;
 
     const SDB: DeviceNumber = DeviceNumber { major: 8, minor: 16 };

@@ -52,8 +52,6 @@ pub enum MappingError {
     NoFreeLoop { tries: u32 },
     #[error("{path} does not answer, so it is not known what is mapped")]
     Silent { path: String },
-    #[error("a plain file has no guard: device-mapper maps block devices only")]
-    NoGuardOnFile,
     #[error("cannot {step}: {error}")]
     Failed { step: String, error: String },
 }
@@ -79,7 +77,6 @@ impl MappingError {
             | Self::NotMapped { .. }
             | Self::Shrink { .. }
             | Self::NotDirect { .. }
-            | Self::NoGuardOnFile
             | Self::NotAsAsked { .. } => false,
         }
     }

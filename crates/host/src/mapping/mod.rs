@@ -18,8 +18,8 @@
 //! and never over a drive.
 //!
 //! Everything here may wait for a drive and runs in a child: `worker::Request` has `Map`, `Unmap`, `Fence`,
-//! `GrowMapping`, `ListMappings`, `Guard` and `Unguard`. One lock per drive keeps two children from mapping a volume
-//! twice.
+//! `GrowMapping` and `ListMappings`; attaching a drive puts its guard, detaching it takes the guard away. One lock per
+//! drive keeps two children from mapping a volume twice.
 
 mod check;
 mod dm;
@@ -34,25 +34,23 @@ mod node;
 mod page;
 
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hotbay_core::ids::{DriveId, VolumeId};
 pub use hotbay_core::volume::Segment;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use self::dm_control::Control;
 pub use self::error::MappingError;
-use self::error::failed;
 use self::loops::Silent;
-pub(crate) use self::name::{is_guard_by_sysfs, volume_held_by, volume_of};
+pub(crate) use self::name::{is_guard_by_sysfs, is_ours_by_sysfs, volume_held_by, volume_of};
 pub use self::page::MappingPage;
 pub(crate) use self::page::page;
 use crate::kernel_id::{DeviceNumber, KernelId};
 use crate::locks::{LockError, MappingLock};
-use crate::loop_ioctl::open;
+use crate::proof::Blocker;
 use crate::runtime_dir::RuntimeDir;
+use crate::scan::sysfs::Sysfs;
 
 /// Most parts of one volume on a drive: as many as fit in a message.
 pub const MOST_PARTS: usize = 256;
@@ -222,38 +220,37 @@ pub(crate) fn grow(
     same(found, wanted, drive)
 }
 
-/// Gives the claim on a drive to a guard, so that device-mapper can map its volumes: the descriptor that had the claim
-/// is closed, and another one without comes back. If no guard can be put, the claim is taken back.
-pub(crate) fn guard(
-    label: DriveId,
-    drive: OpenDrive,
-    checkpoint: Checkpoint<'_>,
-) -> (Result<(), MappingError>, Option<File>) {
-    let KernelId::Block(number) = drive.id else {
-        return (Err(MappingError::NoGuardOnFile), Some(drive.file));
-    };
-    let path = format!("/proc/self/fd/{}", drive.file.as_raw_fd());
-    let unclaimed = match open(Path::new(&path), OFlags::RDWR) {
-        Ok(unclaimed) => unclaimed,
-        Err(error) => return (Err(failed("open the drive again")(error)), Some(drive.file)),
-    };
-    drop(drive.file);
-    checkpoint("guard-unclaimed");
-    let guarded = dm::guard(label, number, checkpoint);
-    if guarded.is_ok() {
-        return (guarded, Some(unclaimed));
-    }
-    let path = format!("/proc/self/fd/{}", unclaimed.as_raw_fd());
-    let claimed = open(Path::new(&path), OFlags::RDWR | OFlags::EXCL);
-    (guarded, claimed.ok())
+/// Whether the kernel has a device-mapper that this process may use.
+pub fn has_device_mapper() -> bool {
+    Control::open().is_ok_and(|control| control.is_some())
 }
 
-/// Takes the guard from a drive; false if it has none.
-pub(crate) fn unguard(drive: KernelId) -> Result<bool, MappingError> {
-    match drive {
-        KernelId::Block(number) => dm::unguard(number),
-        KernelId::File { .. } => Ok(false),
-    }
+/// Has device-mapper claim a drive that nobody else has claimed, so that it can map its volumes; or finds that it has.
+/// `label` is the id on the drive's label: one that comes back under another number has the same guard.
+pub(crate) fn guard(
+    label: DriveId,
+    drive: DeviceNumber,
+    checkpoint: Checkpoint<'_>,
+) -> Result<(), MappingError> {
+    dm::guard(label, drive, checkpoint)
+}
+
+/// Takes the guard from a drive, wherever that is now, or from what is left of it; false if it has none.
+pub(crate) fn unguard(label: DriveId) -> Result<bool, MappingError> {
+    dm::unguard(label)
+}
+
+/// The mappings by device-mapper that are over a drive which the machine no longer has: over `drive`, or, if that is
+/// not known, over any.
+pub(crate) fn over_gone(drive: Option<DeviceNumber>) -> Result<Vec<Blocker>, MappingError> {
+    let sysfs = Sysfs::of_machine();
+    let is_it = |number: DeviceNumber| match drive {
+        Some(drive) => number == drive,
+        None => sysfs.lacks(number),
+    };
+    let found =
+        dm::over_numbers()?.into_iter().filter(|(_, _, over)| over.iter().any(|n| is_it(*n)));
+    Ok(found.map(|(volume, path, _)| Blocker::Mapping { volume, path }).collect())
 }
 
 /// All mappings of ours on this machine, ordered by volume.

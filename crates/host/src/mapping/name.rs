@@ -71,6 +71,11 @@ pub(crate) fn is_guard_by_sysfs(holder: &Disk) -> bool {
     })
 }
 
+/// Whether a device which stands on a drive is ours: the mapping of a volume, or a guard.
+pub(crate) fn is_ours_by_sysfs(holder: &Disk) -> bool {
+    volume_held_by(holder).is_some() || is_guard_by_sysfs(holder)
+}
+
 fn parse(text: &str, separator: char) -> Option<(VolumeId, u64)> {
     let (volume, epoch) = text.split_once(separator)?;
     let epoch_is_plain = epoch.bytes().all(|byte| byte.is_ascii_digit());

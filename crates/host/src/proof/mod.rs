@@ -311,6 +311,17 @@ fn prove_gone(
         }
         None => vec![],
     };
+    // So does a mapping by device-mapper, and a drive that is gone has no `holders` that would show it.
+    if kind != DeviceKind::File {
+        let number = match known {
+            Some(KernelId::Block(number)) => Some(number),
+            Some(KernelId::File { .. }) | None => None,
+        };
+        match mapping::over_gone(number) {
+            Ok(mappings) => by.extend(mappings),
+            Err(error) => return cannot(error.to_string()),
+        }
+    }
     let processes = processes::find(&searched);
     by.extend(processes.blockers);
     if !by.is_empty() {
@@ -384,6 +395,8 @@ impl Drive {
 
     fn holders(&self, sysfs: &Sysfs) -> Vec<Blocker> {
         let holders = self.name.iter().flat_map(|name| sysfs.disk(name).holders());
+        // One that is going holds it for a moment longer: whether it is free in the end is asked by opening it.
+        let staying = holders.filter(|name| !sysfs.disk(name).is_going());
         let blocker = |name: String| {
             let holder = sysfs.disk(&name);
             match mapping::volume_held_by(&holder) {
@@ -394,7 +407,7 @@ impl Drive {
                 None => Blocker::Holder { name },
             }
         };
-        holders.map(blocker).collect()
+        staying.map(blocker).collect()
     }
 
     fn mounts(&self) -> Vec<Blocker> {

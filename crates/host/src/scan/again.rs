@@ -11,6 +11,7 @@ use super::mountinfo::Mounts;
 use super::sysfs::Sysfs;
 use super::{Candidate, ScanError};
 use crate::kernel_id::KernelId;
+use crate::mapping;
 
 /// Most devices that are walked through on the way down from one.
 const MAX_BELOW: usize = 1024;
@@ -74,7 +75,8 @@ impl Candidate {
     }
 }
 
-/// The whole devices that a device stands on, through mappings, RAID and loop devices, itself not among them.
+/// The whole devices that a device stands on, through mappings, RAID and loop devices, itself not among them. A mapping
+/// of ours and a guard stand on nothing: what becomes of them is no news about a drive.
 pub fn below(number: DeviceNumber) -> BTreeSet<DeviceNumber> {
     below_in(&Sysfs::of_machine(), number)
 }
@@ -85,6 +87,9 @@ fn below_in(sysfs: &Sysfs, number: DeviceNumber) -> BTreeSet<DeviceNumber> {
     while let Some(number) = open.pop() {
         let Some(name) = sysfs.whole_device(number) else { continue };
         let disk = sysfs.disk(&name);
+        if mapping::is_ours_by_sysfs(&disk) {
+            continue;
+        }
         let backing = disk.backing().and_then(|backing| match backing_in_dev(&backing)? {
             KernelId::Block(number) => Some(number),
             KernelId::File { .. } => None,
@@ -139,6 +144,10 @@ mod tests {
             [number(8, 0), number(8, 16), number(253, 0)]
         );
         assert_eq!(below(8, 0).count(), 0);
+        std::fs::create_dir_all(root.join("block/dm-1/dm")).unwrap();
+        let ours = "HOTBAY-000000000000000000000000000000ab-7";
+        std::fs::write(root.join("block/dm-1/dm/uuid"), ours).unwrap();
+        assert_eq!(below(253, 1).count(), 0);
         assert_eq!(below(7, 9).count(), 0, "it has gone");
     }
 }

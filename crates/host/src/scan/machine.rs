@@ -13,6 +13,7 @@ use super::mountinfo::{Mounts, SWAP};
 use super::sysfs::{Loop, PciSlots, Sysfs};
 use super::{Candidate, FILE_BLOCK_BYTES, SYSTEM_MOUNTS, ScanError};
 use crate::kernel_id::{DeviceNumber, KernelId};
+use crate::mapping;
 
 /// Most mounts of one drive that are told, beside those of the system: a drive with more is no better known by them.
 const MAX_MOUNTS: usize = 64;
@@ -56,7 +57,8 @@ impl Machine {
         let disk = self.sysfs.disk(name);
         let number = disk.number()?;
         let is_loop = name.starts_with("loop");
-        if (is_loop && disk.backing().is_none()) || disk.is_second_way() {
+        let is_none = is_loop && disk.backing().is_none();
+        if is_none || disk.is_second_way() || mapping::is_ours_by_sysfs(&disk) {
             return None;
         }
         let numbers: BTreeSet<DeviceNumber> =
@@ -252,7 +254,8 @@ mod tests {
 
     #[test]
     fn holders_that_nobody_knows_just_hold() {
-        let tree = Tree::new(&[("sda/dev", b"8:0"), ("sda/holders/dm-7", b"")]);
+        let tree =
+            Tree::new(&[("sda/dev", b"8:0"), ("sda/holders/dm-7", b""), ("dm-7/dm/uuid", b"\n")]);
         assert_eq!(reasons(&machine(&tree, "", ""), "sda"), ["it is held by dm-7"]);
     }
 

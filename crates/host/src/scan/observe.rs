@@ -143,6 +143,9 @@ fn judge(
                 label = Some(seen);
             }
             forget_mappings(&mut denied, &looked.mappings);
+            if !looked.stray.is_empty() {
+                denied.push(Denied::Held { by: looked.stray.clone() });
+            }
             denied.extend(denied_by_label(candidate, looked, ours));
         }
         Err(error) => denied.push(Denied::Unreadable { error: error.to_string() }),
@@ -317,6 +320,7 @@ mod tests {
             evidence: Evidence { wwn: Some("5000".into()), ..Evidence::default() },
             label: absent(Signatures::Nothing, None),
             mappings: vec![],
+            stray: vec![],
         }
     }
 
@@ -368,6 +372,9 @@ mod tests {
             denied(Looked { label: LabelLook::Damaged, ..looked() }),
             [Denied::DamagedLabel]
         );
+        // Of ours, and nothing on the drive says whose it would be.
+        let stray = Looked { stray: vec!["dm-3".into()], ..looked() };
+        assert_eq!(denied(stray), [Denied::Held { by: vec!["dm-3".into()] }]);
         let nameless = Looked { evidence: Evidence::default(), ..looked() };
         assert_eq!(denied(nameless), [Denied::NoIdentity]);
         let moved = KernelId::Block(DeviceNumber { major: 8, minor: 32 });

@@ -10,7 +10,8 @@ use hotbay_core::label::Found;
 use hotbay_core::label::change::{Basis, LabelTold};
 
 use super::follow::Follow;
-use super::look::{BLKID_LIMIT, kernel_id, sectors};
+use super::guard::guarded;
+use super::look::{BLKID_LIMIT, kernel_id, sectors, stray_on};
 use super::open::{Beside, Meant, failed, writer_lock};
 use super::protocol::{Attach, AttachError, Attached, chain};
 use super::wipe::wipe;
@@ -34,6 +35,8 @@ pub(super) fn attach(
     let attached = label(&file, locked.id, request, follow)?;
     follow.reached("attach-labelled");
     // The lock ends here: all writes have returned.
+    drop(locked);
+    let file = guarded(dir, request, attached.label.drive, file, follow)?;
     Ok((attached, file))
 }
 
@@ -108,6 +111,10 @@ fn otherwise_empty(path: &str) -> Result<(), Vec<Denied>> {
         .map_err(|error| unreadable(chain(&error)))?
         .ok_or_else(|| unreadable("it is gone".into()))?;
     let mut denied = denied_from_outside(&candidate);
+    let stray = stray_on(candidate.id);
+    if !stray.is_empty() {
+        denied.push(Denied::Held { by: stray });
+    }
     denied.extend(denied_by_contents(&candidate, &blkid::probe(path, BLKID_LIMIT), None));
     if denied.is_empty() { Ok(()) } else { Err(denied) }
 }

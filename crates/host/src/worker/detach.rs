@@ -11,6 +11,7 @@ use hotbay_core::label::update::Want;
 use hotbay_core::label::{Found, Header};
 
 use super::follow::Follow;
+use super::guard::let_go_of_guard;
 use super::look::{kernel_id, open_sectors, sectors};
 use super::open::{Beside, Meant, is_current};
 use super::protocol::{Detach, Detached, LabelWant, chain};
@@ -86,6 +87,9 @@ pub(super) fn detach(
         Err(NotReleased::InUse(why)) => return Err(NotClosed { why, descriptor: open }),
     };
     drop(open);
+    if let Some(LabelWant(want)) = request.release {
+        let_go_of_guard(want.drive, follow);
+    }
     follow.reached("detach-closed");
     let proof = prove(Path::new(&request.path), request.kind, &request.evidence, known);
     Ok(Detached { label, label_not_updated, proof })
@@ -147,6 +151,8 @@ fn release_closed(dir: &RuntimeDir, request: &Detach, want: &Want, follow: Follo
         // Nothing that could be released, so nothing that could not.
         (Found::Absent | Found::Damaged | Found::UnknownVersion(_), _) => return Ok(None),
     }
+    // An agent that is gone left it, and it would keep us out as it keeps everybody out.
+    let_go_of_guard(want.drive, follow);
     let file = meant.open(&locked, Beside::Nobody, follow.checkpoint).map_err(not_released)?;
     let released = release(&request.path, &file, locked.id, want, follow);
     follow.reached("detach-labelled");

@@ -15,6 +15,7 @@ use crate::identity::evidence_of;
 use crate::kernel_id::KernelId;
 use crate::label::{self, FileSectors, Sectors};
 use crate::proof::{Blocker, loops_over};
+use crate::scan::sysfs::Sysfs;
 use crate::scan::{FILE_BLOCK_BYTES, blkid};
 
 /// How long blkid may take; a drive that is slower is not one to be added now.
@@ -80,11 +81,21 @@ fn look_at(path: &str) -> io::Result<Looked> {
     if KernelId::of_path(at)? != Some(id) || evidence_of(at, id, Some(file.as_fd()))? != evidence {
         return Err(io::Error::other("the device changed while it was looked at"));
     }
-    let mappings = match &label {
-        LabelLook::Valid(_) => mappings_over(id)?,
-        LabelLook::Absent { .. } | LabelLook::Damaged | LabelLook::UnknownVersion(_) => vec![],
+    let (mappings, stray) = match &label {
+        LabelLook::Valid(_) => (mappings_over(id)?, vec![]),
+        LabelLook::Absent { .. } | LabelLook::Damaged | LabelLook::UnknownVersion(_) => {
+            (vec![], stray_on(id))
+        }
     };
-    Ok(Looked { id, evidence, label, mappings })
+    Ok(Looked { id, evidence, label, mappings, stray })
+}
+
+/// The names of devices of ours that stand on a drive.
+pub(super) fn stray_on(id: KernelId) -> Vec<String> {
+    let KernelId::Block(number) = id else { return vec![] };
+    let sysfs = Sysfs::of_machine();
+    let Some((name, _)) = sysfs.device(number) else { return vec![] };
+    sysfs.disk(&name).own_holders().into_iter().collect()
 }
 
 fn mappings_over(id: KernelId) -> io::Result<Vec<String>> {

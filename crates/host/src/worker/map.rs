@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use hotbay_core::ids::{DriveId, VolumeId};
+use hotbay_core::ids::VolumeId;
 
 use super::look::kernel_id;
 use crate::direct_read::{is_the_drives, read_ends};
@@ -51,18 +51,6 @@ pub(super) fn read(parts: &[Segment], given: Vec<OwnedFd>) -> Result<(), Mapping
         read_ends(&path, part.start_bytes, end).map_err(reading)?;
     }
     Ok(())
-}
-
-/// Gives the claim on the drive that came along to a guard. The descriptor to go on with comes back.
-pub(super) fn guard(
-    drive: DriveId,
-    given: Vec<OwnedFd>,
-    checkpoint: &dyn Fn(&'static str),
-) -> (Result<(), MappingError>, Option<File>) {
-    match open_drive(given) {
-        Ok(open) => mapping::guard(drive, open, checkpoint),
-        Err(error) => (Err(error), None),
-    }
 }
 
 /// The next of the machine's mappings.

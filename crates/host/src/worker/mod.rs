@@ -15,6 +15,7 @@ mod change;
 mod channel;
 mod detach;
 mod follow;
+mod guard;
 mod look;
 mod map;
 mod open;

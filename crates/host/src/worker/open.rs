@@ -47,7 +47,7 @@ pub(super) struct Locked {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Beside<'a> {
     Nobody,
-    /// Loop devices of our volumes: one of them has kept the claim of an agent that is gone.
+    /// Mappings of our volumes and the guard: one of them has kept the claim of an agent that is gone.
     OurMappings(&'a RuntimeDir),
 }
 
@@ -137,7 +137,7 @@ fn fits(id: KernelId, kind: DeviceKind) -> bool {
     }
 }
 
-fn open(path: &Path, id: KernelId, beside: Beside<'_>) -> Result<File, AttachError> {
+pub(super) fn open(path: &Path, id: KernelId, beside: Beside<'_>) -> Result<File, AttachError> {
     let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
     // On a plain file it would mean "must not exist".
     flags.set(OFlags::EXCL, matches!(id, KernelId::Block(_)));

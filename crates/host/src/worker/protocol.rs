@@ -44,7 +44,8 @@ pub enum Request {
     Identify { path: String },
     /// Look at what is on a device. Never writes, never opens it exclusively.
     Look { path: String },
-    /// Open a drive and bring its label up to date. The descriptor comes with the answer.
+    /// Open a drive and bring its label up to date. The descriptor comes with the answer. Where device-mapper is to map
+    /// its volumes, it holds the claim on the drive from here on.
     Attach(Attach),
     /// The drive is open, and one descriptor of it comes along: bring its label up to date through that.
     Relabel(Attach),
@@ -67,11 +68,6 @@ pub enum Request {
     GrowMapping(Wanted),
     /// List the mappings of this machine, those behind a volume.
     ListMappings { after: Option<VolumeId> },
-    /// Have device-mapper hold the claim on a drive, by a guard named after the id on its label. The only descriptor of
-    /// the drive comes along; one without a claim comes back, or, after an error, one with it if it could be had.
-    Guard { drive: DriveId },
-    /// Take the guard from a drive, before it is detached.
-    Unguard { drive: KernelId },
     /// Read the first and the last bytes of each piece of a drive, of which one descriptor comes along.
     ReadParts { parts: Vec<Segment> },
     /// Do something with the dummy device of a block volume.
@@ -170,9 +166,6 @@ pub enum Response {
     /// The mapping that is fenced now, if there is one.
     Fenced(Result<Option<Mapping>, MappingError>),
     Mappings(Result<MappingPage, MappingError>),
-    Guarded(Result<(), MappingError>),
-    /// False if there was no guard.
-    Unguarded(Result<bool, MappingError>),
     Filesystem(Result<FilesystemDone, FilesystemError>),
     ReadParts(Result<(), MappingError>),
     Dummy(Result<DummyDone, MappingError>),
@@ -195,6 +188,8 @@ pub struct Looked {
     pub label: LabelLook,
     /// Where volumes on it are mapped by loop devices, if it has a label.
     pub mappings: Vec<String>,
+    /// The names of our own devices that stand on it, if it has no label that they could belong to.
+    pub stray: Vec<String>,
 }
 
 /// Our label on a device, or what is there instead.

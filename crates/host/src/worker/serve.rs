@@ -22,9 +22,9 @@ use crate::runtime_dir::RuntimeDir;
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
 /// `attach-opened`, those of [`super::wipe`], of [`crate::label::bring_up_to_date`] and of
-/// [`crate::label::refresh_third_copy`], `attach-labelled`;
+/// [`crate::label::refresh_third_copy`], `attach-labelled`, `guard-unclaimed`, `guard-created`;
 /// `attach-relabelled`; `erase-piece` after each, and those of [`crate::label::change_extents`]; `detach-labelled`,
-/// `detach-closed`; and those that [`crate::mapping`] and [`crate::filesystem`] name with their own call of it.
+/// `detach-unguarded`, `detach-closed`; and those that [`crate::mapping`] and [`crate::filesystem`] name with their own call of it.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");
@@ -117,11 +117,6 @@ fn carry_out(
             (Response::Mapped(map::grow(dir, &wanted, given, follow.checkpoint)), None)
         }
         Request::ListMappings { after } => (Response::Mappings(map::list(dir, after)), None),
-        Request::Guard { drive } => {
-            let (guarded, descriptor) = map::guard(drive, given, follow.checkpoint);
-            (Response::Guarded(guarded), descriptor)
-        }
-        Request::Unguard { drive } => (Response::Unguarded(mapping::unguard(drive)), None),
         Request::ReadParts { parts } => (Response::ReadParts(map::read(&parts, given)), None),
         Request::Dummy(task) => {
             (Response::Dummy(mapping::dummy::carry_out(dir, &task, follow.checkpoint)), None)

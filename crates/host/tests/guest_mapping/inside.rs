@@ -12,13 +12,13 @@ use hotbay_host::filesystem::{
 };
 use hotbay_host::mapping::{Mapping, MappingError, MappingKind, Segment, Wanted};
 use hotbay_host::proof::{Blocker, Proof};
-use hotbay_host::worker::{Request, Response, WorkerError};
+use hotbay_host::worker::{Detach, Request, Response, WorkerError};
 use rustix::process::Signal;
 
 use crate::lab::{Lab, mount, mounted};
 use crate::rig::{
-    LIMIT, Rig, WANT, attach, attach_of, block_on, candidate, detach, detach_of, exclusive_is_free,
-    kill, seen, state_of, until,
+    LIMIT, Rig, WANT, attach, attach_of, block_on, detach, detach_of, exclusive_is_free, kill,
+    seen, state_of, until,
 };
 use crate::volumes::{Drive, MIB, ask, fence, mappings, unmap};
 
@@ -32,6 +32,7 @@ pub(crate) fn run(case: &str, drive: &str) -> ExitCode {
         "fenced" => block_on(fenced(drive)),
         "killed" => block_on(killed(drive)),
         "started-again" => block_on(started_again(drive)),
+        "attach-killed" => block_on(attach_killed(drive)),
         other => panic!("no case {other}"),
     }
     ExitCode::SUCCESS
@@ -42,14 +43,15 @@ async fn guarded(path: String) -> (Lab, Wanted) {
     let rig = Rig::new();
     let workers = rig.workers();
     let drive = Drive::existing(&workers, path, crate::DRIVE_BYTES).await;
-    let mut lab = Lab { drive, workers, rig };
+    let lab = Lab { drive, workers, rig };
+    assert_eq!(guards(), the_guard());
+    assert!(!exclusive_is_free(&lab.drive.seen.path), "the guard has no claim");
     let wanted = Wanted {
         volume: VOLUME,
         epoch: 7,
         parts: vec![part(&lab, 0, 200, 32), part(&lab, 1, 8, 64)],
         read_only: false,
     };
-    guard(&mut lab).await;
     (lab, wanted)
 }
 
@@ -68,29 +70,27 @@ fn part(lab: &Lab, part: u32, start_mib: u64, length_mib: u64) -> Segment {
     segment
 }
 
-async fn guard(lab: &mut Lab) {
-    let given = vec![lab.drive.descriptor.take().unwrap()];
-    let running = lab.workers.start(Request::Guard { drive: WANT.drive }, given).unwrap();
-    let mut done = running.await.unwrap();
-    assert_eq!(done.response, Response::Guarded(Ok(())));
-    lab.drive.descriptor = Some(done.descriptors.remove(0));
-    assert!(!exclusive_is_free(&lab.drive.seen.path), "the guard has no claim");
+/// The guards of this machine, by their uuids.
+fn guards() -> Vec<String> {
+    let devices = std::fs::read_dir("/sys/block").unwrap().flatten();
+    let uuids = devices.filter_map(|device| {
+        let uuid = std::fs::read_to_string(device.path().join("dm/uuid")).ok()?;
+        uuid.starts_with("HOTBAY-GUARD-").then(|| uuid.trim().to_owned())
+    });
+    uuids.collect()
 }
 
-async fn unguard(lab: &Lab) -> Result<bool, MappingError> {
-    let drive = candidate(&lab.drive.seen.path).id;
-    match ask(&lab.workers, Request::Unguard { drive }, vec![]).await {
-        Response::Unguarded(result) => result,
-        other => panic!("{other:?}"),
-    }
+fn the_guard() -> Vec<String> {
+    vec![format!("HOTBAY-GUARD-{}", WANT.drive)]
 }
 
+/// No volume may be on the label any more, as on any drive that is closed.
 async fn closed(mut lab: Lab) {
-    assert_eq!(unguard(&lab).await, Ok(true));
-    assert_eq!(unguard(&lab).await, Ok(false), "again");
+    lab.drive.change(&Change::Free { volume: VOLUME });
     let descriptor = lab.drive.descriptor.take();
     let detached = detach(&lab.workers, detach_of(&lab.drive.seen), descriptor).await;
     assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
+    assert_eq!(guards(), Vec::<String>::new());
 }
 
 async fn life(drive: String) {
@@ -219,17 +219,41 @@ async fn started_again(drive: String) {
     assert!(!exclusive_is_free(&path), "the claim went with the agent");
     let (_, descriptor) = attach(&lab.workers, attach_of(&lab.drive.seen)).await.unwrap();
     lab.drive.descriptor = Some(descriptor);
-    guard(&mut lab).await;
+    assert_eq!(guards(), the_guard());
     assert_eq!(lab.drive.map(&lab.workers, &wanted).await, Ok(mapping.clone()));
-    let detached = detach(&lab.workers, detach_of(&lab.drive.seen), lab.drive.descriptor.take());
-    let Proof::Blocked { by } = detached.await.proof else { panic!("proved") };
+    // One that closes it in spite of its volume, and one that does not.
+    let refused = ask(&lab.workers, Request::Detach(detach_of(&lab.drive.seen)), vec![]).await;
+    assert!(matches!(refused, Response::InUse { .. }), "{refused:?}");
+    assert_eq!(guards(), the_guard(), "it is open as before");
+    let close = Detach { even_with_volumes: true, ..detach_of(&lab.drive.seen) };
+    let detached = detach(&lab.workers, close.clone(), lab.drive.descriptor.take()).await;
     let mapped = Blocker::Mapping { volume: VOLUME, path: mapping.path };
-    assert!(
-        by.contains(&mapped) && by.iter().any(|b| matches!(b, Blocker::Guard { .. })),
-        "{by:?}"
-    );
+    assert_eq!(detached.proof, Proof::Blocked { by: vec![mapped] });
+    assert!(!exclusive_is_free(&path), "the mapping has the claim");
     assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
-    assert_eq!(unguard(&lab).await, Ok(true));
-    assert!(exclusive_is_free(&path));
+    assert_eq!(detach(&lab.workers, close, None).await.proof, Proof::Proved);
     assert!(!seen(&lab.workers, &path).await.label.unwrap().in_operation);
+}
+
+/// An agent that dies after it has put a guard, before it has the drive: the next one closes it all the same.
+async fn attach_killed(drive: String) {
+    for step in ["guard-unclaimed", "guard-created", "table-loaded", "table-suspended"] {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let seen = seen(&workers, &drive).await;
+        let stopping = rig.workers_with(&["drive-worker", step]);
+        let running = stopping.start(Request::Attach(attach_of(&seen)), vec![]).unwrap();
+        let pid = running.pid();
+        until("it stops", || state_of(pid) == Some('T')).await;
+        kill(pid, Signal::KILL);
+        assert!(matches!(running.await, Err(WorkerError::Died { .. })), "{step}");
+        if step != "guard-unclaimed" {
+            let (_, descriptor) = attach(&workers, attach_of(&seen)).await.unwrap();
+            assert_eq!(guards(), the_guard(), "{step}");
+            drop(descriptor);
+        }
+        let detached = detach(&workers, detach_of(&seen), None).await;
+        assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved), "{step}");
+        assert_eq!(guards(), Vec::<String>::new(), "{step}");
+    }
 }

@@ -31,6 +31,7 @@ const CASES: &[cases::Case<Guest>] = &[
     ("a fence under a mounted filesystem", |guest| ask(guest, "fenced")),
     ("children killed at every step", |guest| ask(guest, "killed")),
     ("an agent that starts again", |guest| ask(guest, "started-again")),
+    ("an agent that dies while it attaches", |guest| ask(guest, "attach-killed")),
 ];
 
 fn main() -> ExitCode {

@@ -23,6 +23,7 @@ use hotbay_core::rules::Rules;
 use hotbay_core::volume::orders::VolumeReport;
 use hotbay_csi::serve::BindError;
 use hotbay_host::locks::{AgentLock, LockError};
+use hotbay_host::mapping::has_device_mapper;
 use hotbay_host::worker::{Limits, Workers};
 use hotbay_host::{RuntimeDir, RuntimeDirError};
 use thiserror::Error;
@@ -110,13 +111,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let (ends, ended) = mpsc::channel(WAITING);
     let (news_sender, news) = mpsc::channel(WAITING);
     let (questions, asked) = mpsc::channel(WAITING);
-    let children = Children::new(workers.clone());
     let csi = csi::bind(config.csi.as_deref())?;
-    let stagings = Stagings::open(&config.data_dir, config.checkpoint)?;
-    let dummies = config.data_dir.join(DUMMIES);
-    // Loop devices are known by the whole path of what is behind them.
-    let dummies = std::path::absolute(&dummies).unwrap_or(dummies);
-    let platform = Platform { questions, children, stagings, dummies };
+    let platform = platform(&config, questions, Children::new(workers.clone()))?;
     bring_back(&config.data_dir, &platform);
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
@@ -171,6 +167,19 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     // The children have the descriptors once they have read them; one that hangs must not keep us.
     tokio::time::sleep(LET_GO_LIMIT).await;
     Ok(())
+}
+
+/// What carries out the calls of CSI.
+fn platform(
+    config: &Config,
+    questions: mpsc::Sender<Question>,
+    children: Children,
+) -> Result<Platform, NodeError> {
+    let stagings = Stagings::open(&config.data_dir, config.checkpoint)?;
+    let dummies = config.data_dir.join(DUMMIES);
+    // Loop devices are known by the whole path of what is behind them.
+    let dummies = std::path::absolute(&dummies).unwrap_or(dummies);
+    Ok(Platform { questions, children, stagings, dummies })
 }
 
 struct Shell {
@@ -298,6 +307,7 @@ impl Shell {
                 self.told = self.filters.conditions();
                 registration.conditions.clone_from(&self.told);
                 registration.labels.clone_from(&self.labels);
+                registration.device_mapper = has_device_mapper();
                 let answer_by = Instant::now() + REGISTRATION_LIMIT;
                 let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);

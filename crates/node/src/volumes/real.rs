@@ -56,15 +56,14 @@ impl Platform {
         let Access::Mount { flags, .. } = access else { return Ok(()) };
         let kind = kind_of(access, volume_context)?;
         let seen = self.mounted_at(&target).await?;
-        if seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
-            return self.mount(&mapping, kind, target, flags, read_only).await;
-        }
-        let made = self.prepare(&mapping, kind, volume_context, (read_only, formatted)).await?;
-        if !formatted {
-            self.note_formatted(*volume, made).await?;
+        if !seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
+            let made = self.prepare(&mapping, kind, volume_context, (read_only, formatted)).await?;
+            if !formatted {
+                self.note_formatted(*volume, made).await?;
+            }
         }
         self.mount(&mapping, kind, target.clone(), flags, read_only).await?;
-        // It may have grown while it was not mounted. One that cannot follow now is of use all the same.
+        // It may have grown since it was last mounted. One that cannot follow now is of use all the same.
         if !read_only && let Err(fault) = self.grow(&mapping, kind, target).await {
             let fault = Failure::from(fault);
             tracing::warn!(volume = %mapping.volume, "its filesystem does not fill it: {fault}");
@@ -118,20 +117,23 @@ impl Platform {
         Ok(found.grant.is_some_and(|grant| grant.granted && grant.ignore_if_inaccessible))
     }
 
-    /// Maps a volume. What is left of an earlier mapping, fenced or over a drive that has gone, is taken away first
-    /// where nobody uses it.
+    /// Maps a volume. A mapping that is there grows to what the volume has become. What is left of an earlier one,
+    /// fenced or over a drive that has gone, is taken away first where nobody uses it.
     async fn map_anew(&self, wanted: Wanted, placed: Placed) -> Result<Mapping, Fault> {
-        let copy = placed.descriptor.try_clone().map_err(|error| {
-            Failure::new(FailureKind::Unavailable, format!("a copy of a descriptor: {error}"))
-        })?;
-        let volume = wanted.volume;
-        match self.children.map(wanted.clone(), placed.descriptor).await {
-            Err(fault) if fault.failure.kind == FailureKind::Aborted => {
-                self.children.unmap(volume).await.map_err(|_| fault)?;
-                self.children.map(wanted, copy).await
-            }
-            mapped => mapped,
+        let copy = || {
+            placed.descriptor.try_clone().map_err(|error| {
+                Failure::new(FailureKind::Unavailable, format!("a copy of a descriptor: {error}"))
+            })
+        };
+        let fault = match self.children.map(wanted.clone(), copy()?).await {
+            Err(fault) if fault.failure.kind == FailureKind::Aborted => fault,
+            mapped => return mapped,
+        };
+        if let Ok(grown) = self.children.grow_mapping(wanted.clone(), copy()?).await {
+            return Ok(grown);
         }
+        self.children.unmap(wanted.volume).await.map_err(|_| fault)?;
+        self.children.map(wanted, placed.descriptor).await
     }
 
     /// Has the label say that there is a filesystem, before anybody writes into it: whatever becomes of it, none is made

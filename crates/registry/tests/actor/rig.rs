@@ -203,6 +203,7 @@ pub(crate) fn registration(
         conditions: vec![],
         labels: Default::default(),
         uses: vec![],
+        device_mapper: false,
     };
     (registration, fresh)
 }

@@ -12,6 +12,7 @@ use hotbay_core::volume::{Epoch, Segment};
 
 use super::Invariant;
 use super::pace::{ORDERS_IN_A_MINUTE, Recent};
+use crate::fault::Fault;
 use crate::machine::short;
 use crate::volumes::{Seen, VolumeTold};
 use crate::world::World;
@@ -22,6 +23,9 @@ impl World {
         for change in &order.changes {
             match change {
                 Change::Place(extent) => {
+                    if extent.part > 0 {
+                        self.fault(Fault::VolumeInPieces);
+                    }
                     let piece = extent.start_bytes..extent.end_bytes();
                     self.given_out_clean(disk, extent.volume, piece);
                 }

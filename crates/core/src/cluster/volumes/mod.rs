@@ -9,9 +9,10 @@
 //! ```
 //!
 //! The drive's record decides where a volume is, the label whether it is there ([`labels`]); who may use it is decided
-//! in [`attachments`]; what pods get while it cannot be reached is noted in [`fake`].
+//! in [`attachments`]; what pods get while it cannot be reached is noted in [`fake`]; how it grows is in [`expand`].
 
 mod attachments;
+mod expand;
 mod fake;
 #[cfg(test)]
 mod fake_tests;
@@ -35,12 +36,12 @@ pub(super) use space::Rank;
 pub use space::Space;
 
 use super::records::{Allocation, VolumeRecord, VolumeState, Write};
-use super::{About, Cluster, Contact, Effects, Notice, Reply, State};
+use super::{About, Cluster, Effects, Notice, Reply, State};
 use crate::ids::{AttachmentId, DriveId, NodeId, NodeName, SessionNumber, VolumeId};
 use crate::label::extents::VolumeName;
 use crate::volume::class::{self, Erase, Sharing};
 use crate::volume::orders::VolumeOrder;
-use crate::volume::{Epoch, FAKE_ATTACH, FAKE_DEVICE, Operational, Segment, Size, Wish};
+use crate::volume::{Epoch, FAKE_ATTACH, FAKE_DEVICE, Operational, Size, Wish};
 use crate::words::bytes;
 
 /// Annotations of a volume take no more room than this, keys and values together.
@@ -307,54 +308,6 @@ impl Cluster {
             self.change_volume(id, effects, |record| record.state = VolumeState::Deleted);
             self.volume_by_name.remove(&self.volumes[&id].record.name);
         }
-    }
-
-    fn expand_volume(
-        &mut self,
-        id: VolumeId,
-        size: Size,
-        effects: &mut Effects,
-    ) -> Result<(), VolumeRefused> {
-        let volume = self.volumes.get(&id).ok_or(VolumeRefused::NoSuchVolume)?;
-        let has = volume.record.size_bytes;
-        if volume.record.state != VolumeState::Created {
-            return Err(VolumeRefused::WrongState { state: volume.record.state });
-        }
-        if let Some(most) = size.limit_bytes.filter(|most| has > *most) {
-            return Err(VolumeRefused::TooLarge { has, most });
-        }
-        if has >= size.bytes {
-            return Ok(());
-        }
-        let drive_id =
-            volume.drive.ok_or(VolumeRefused::WrongState { state: VolumeState::Lost })?;
-        let refuse = |why: &str| VolumeRefused::CannotGrow { asked: size.bytes, why: why.into() };
-        let drive = &self.drives[&drive_id];
-        if drive.record.state != State::Attached || drive.contact != Contact::Confirmed {
-            return Err(refuse("its drive does not answer now"));
-        }
-        let at = &drive.record.volumes[&id];
-        let placed: u64 = at.parts.iter().map(|part| part.length_bytes).sum();
-        // An earlier call may have decided it already, and more than that.
-        if placed < size.bytes {
-            let last = *at.parts.last().expect("a place has a part");
-            let more = size.bytes - placed;
-            let behind = |gap: &Segment| gap.start_bytes == last.end_bytes();
-            let room = drive.gaps().find(behind).map_or(0, |gap| gap.length_bytes);
-            if room < more {
-                return Err(refuse(&format!(
-                    "there is room for {} behind it on its drive",
-                    bytes(room)
-                )));
-            }
-            self.change_drive(drive_id, effects, |record| {
-                let at = record.volumes.get_mut(&id).expect("looked up above");
-                at.parts.last_mut().expect("a place has a part").length_bytes += more;
-            });
-            self.rank(drive_id);
-        }
-        self.order_label(drive_id, effects);
-        Ok(())
     }
 
     fn annotate_volume(

@@ -210,15 +210,18 @@ impl Drive {
     pub(super) fn has_line(&self) -> bool {
         let Some(space) = &self.space else { return false };
         let parts = self.record.volumes.values().map(|at| at.parts.len()).sum::<usize>();
-        if space.extents.len() + parts < MOST_EXTENTS {
-            return true;
-        }
+        space.extents.len() + parts < MOST_EXTENTS || self.lines_left() > 0
+    }
+
+    /// How many more extents the label has lines for.
+    pub(super) fn lines_left(&self) -> usize {
+        let Some(space) = &self.space else { return 0 };
         let lines = space.by_volume();
         let waiting = self.record.volumes.iter().map(|(volume, at)| {
             let on_label = lines.of(*volume);
             (0..at.parts.len()).filter(|part| on_label.part(*part).is_none()).count()
         });
-        space.extents.len() + waiting.sum::<usize>() < MOST_EXTENTS
+        MOST_EXTENTS.saturating_sub(space.extents.len() + waiting.sum::<usize>())
     }
 
     fn fill(&self) -> Fill {

@@ -33,6 +33,8 @@ pub(super) struct World {
     /// Orders that the agent has not carried out.
     pub(super) orders: Vec<VolumeOrder>,
     pub(super) drawn: u128,
+    /// What the agent says of its node when it registers.
+    pub(super) device_mapper: bool,
 }
 
 impl World {
@@ -41,8 +43,14 @@ impl World {
         let (cluster, writes) = lead(Records::default(), 1);
         let mut records = Records::default();
         store(&mut records, writes);
-        let mut world =
-            Self { cluster, records, labels: BTreeMap::new(), orders: Vec::new(), drawn: 1000 };
+        let mut world = Self {
+            cluster,
+            records,
+            labels: BTreeMap::new(),
+            orders: Vec::new(),
+            drawn: 1000,
+            device_mapper: false,
+        };
         for (number, mib) in sizes_mib.iter().enumerate() {
             let basis = Basis { sequence: 1, checksum: 0 };
             let limit_bytes = FIRST_MIB * MIB + mib * MIB;
@@ -74,6 +82,7 @@ impl World {
             conditions: Vec::new(),
             labels: NodeLabels::default(),
             uses: vec![],
+            device_mapper: self.device_mapper,
         };
         let event = Event::Register { session: SESSION, certificate: None, registration, fresh };
         self.apply(event).unwrap();
@@ -406,26 +415,6 @@ fn the_volumes_of_a_group_spread() {
     assert_eq!(place, None);
     assert_eq!(judged.len(), 2);
     assert!(judged.iter().all(|judged| judged.unfit[0].to_string().contains("same group")));
-}
-
-#[test]
-fn a_volume_grows_where_it_is() {
-    let mut world = World::new(&[100]);
-    let id = world.create("db", 10, &[]).unwrap();
-    world.settle();
-    let grow = |mib: u64| VolumeRequest::Expand { volume: id, size: Size::of(mib * MIB).unwrap() };
-    world.ask(grow(30)).unwrap();
-    assert_eq!(
-        world.cluster.volume(id).unwrap().record.size_bytes,
-        10 * MIB,
-        "not on the label yet"
-    );
-    world.settle();
-    assert_eq!(world.cluster.volume(id).unwrap().record.size_bytes, 30 * MIB);
-    assert_eq!(world.ask(grow(20)), Ok(id), "has it already");
-    world.create("behind", 10, &[]).unwrap();
-    let refused = world.ask(grow(31)).unwrap_err();
-    assert!(refused.to_string().contains("room for 0 B behind it"), "{refused}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What stands on a drive: partitions, and the devices that the kernel makes from it (LVM, LUKS, software RAID, ...).
 //!
-//! The kernel lists in `holders` who has claimed a device, and device-mapper says in its `uuid` for whom it works.
+//! The kernel lists in `holders` who has claimed a device, and device-mapper says in its `uuid` for whom it works. What
+//! works for us, the mappings of volumes and the guards of drives, with all that stands on it, is nothing that a drive is
+//! judged by: a pod that starts changes no drive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +10,7 @@ use hotbay_core::words::plain;
 
 use super::{Disk, Sysfs, names_in, read_text};
 use crate::kernel_id::DeviceNumber;
+use crate::mapping;
 
 /// Most devices that one drive's stack of partitions and holders may have.
 const MAX_STACK: usize = 1024;
@@ -39,8 +42,8 @@ pub struct Holder {
 }
 
 impl Sysfs {
-    /// Everything that stands on a drive: itself, its partitions, what holds one of these, and so on upwards.
-    /// Device-mapper and software RAID are holders.
+    /// Everything that stands on a drive: itself, its partitions, what holds one of these, and so on upwards, but
+    /// nothing of ours. Device-mapper and software RAID are holders.
     pub(crate) fn stack(&self, name: &str) -> BTreeMap<String, DeviceNumber> {
         let mut stack = BTreeMap::new();
         let mut open = vec![name.to_owned()];
@@ -54,7 +57,7 @@ impl Sysfs {
             for (partition, number) in disk.partitions() {
                 stack.insert(partition, number);
             }
-            open.extend(disk.holders());
+            open.extend(disk.foreign_holders());
         }
         stack
     }
@@ -70,6 +73,28 @@ impl Disk {
         holders
     }
 
+    /// The same, without ours and without those that are just going.
+    fn foreign_holders(&self) -> impl Iterator<Item = String> {
+        let ours = |holder: &Disk| mapping::is_ours_by_sysfs(holder);
+        let counts = move |name: &String| {
+            let holder = self.sysfs.disk(name);
+            !holder.is_going() && !ours(&holder)
+        };
+        self.holders().into_iter().filter(counts)
+    }
+
+    /// Only ours.
+    pub(crate) fn own_holders(&self) -> BTreeSet<String> {
+        let ours = |name: &String| mapping::is_ours_by_sysfs(&self.sysfs.disk(name));
+        self.holders().into_iter().filter(ours).collect()
+    }
+
+    /// Whether it is a device of device-mapper that is being removed. It has neither name nor uuid then, and what it held
+    /// is free in a moment; every other one can be asked for its uuid, if only to say that it has none.
+    pub(crate) fn is_going(&self) -> bool {
+        self.name.starts_with("dm-") && std::fs::read(self.directory.join("dm/uuid")).is_err()
+    }
+
     /// What it stands on.
     pub(crate) fn slaves(&self) -> BTreeSet<DeviceNumber> {
         let slaves = self.directory.join("slaves");
@@ -78,14 +103,14 @@ impl Disk {
         names_in(&slaves).into_iter().filter_map(number).collect()
     }
 
-    /// The same, with what each of them is.
+    /// What holds it or one of its partitions and is not ours, with what each of them is.
     pub(crate) fn known_holders(&self) -> Vec<Holder> {
         let holder = |name: String| {
             let device = self.sysfs.disk(&name);
             let called = device.text("dm/name").unwrap_or_else(|| name.clone());
             Holder { called: plain(&called), member_of: device.makes_members_of(), name }
         };
-        self.holders().into_iter().map(holder).collect()
+        self.foreign_holders().map(holder).collect()
     }
 
     /// What the devices below this one are members of.
@@ -139,6 +164,7 @@ mod tests {
             ("md0/dev", b"9:0"),
             ("md0/holders/dm-3", b""),
             ("dm-3/dev", b"253:3"),
+            ("dm-3/dm/uuid", b"\n"),
             // A circle must not be walked for ever.
             ("dm-3/holders/md0", b""),
             ("sdb/dev", b"8:16"),
@@ -146,6 +172,35 @@ mod tests {
         let stack = tree.sysfs().stack("sda");
         assert_eq!(stack.keys().collect::<Vec<_>>(), ["dm-3", "md0", "sda", "sda1"]);
         assert_eq!(tree.sysfs().disk("sda").holders(), BTreeSet::from(["md0".to_owned()]));
+    }
+
+    /// A volume that is mounted, or has LVM of its user on it, and a guard: nothing of that is about the drive.
+    #[test]
+    fn what_is_ours_stands_on_no_drive() {
+        let tree = Tree::new(&[
+            ("sda/dev", b"8:0"),
+            ("sda/holders/dm-0", b""),
+            ("sda/holders/dm-1", b""),
+            ("sda/holders/dm-2", b""),
+            ("sda/holders/dm-3", b""),
+            ("dm-0/dev", b"253:0"),
+            ("dm-0/dm/uuid", b"HOTBAY-GUARD-000000000000000000000000000000ab\n"),
+            ("dm-1/dev", b"253:1"),
+            ("dm-1/dm/uuid", b"HOTBAY-000000000000000000000000000000ab-7\n"),
+            ("dm-1/holders/dm-9", b""),
+            ("dm-9/dev", b"253:9"),
+            ("dm-9/dm/uuid", b"LVM-x\n"),
+            // Somebody else's, and one that has just lost its uuid.
+            ("dm-2/dev", b"253:2"),
+            ("dm-2/dm/uuid", b"HOTBAY-x\n"),
+            ("dm-3/dev", b"253:3"),
+        ]);
+        let sysfs = tree.sysfs();
+        assert_eq!(sysfs.stack("sda").keys().collect::<Vec<_>>(), ["dm-2", "sda"]);
+        let foreign = sysfs.disk("sda").known_holders();
+        assert_eq!(foreign.iter().map(|h| h.name.as_str()).collect::<Vec<_>>(), ["dm-2"]);
+        let own: Vec<_> = sysfs.disk("sda").own_holders().into_iter().collect();
+        assert_eq!(own, ["dm-0", "dm-1"]);
     }
 
     #[test]

@@ -109,6 +109,7 @@ fn registration() -> (Registration, FreshIds) {
         conditions: vec![],
         labels: Default::default(),
         uses: vec![],
+        device_mapper: false,
     };
     (registration, FreshIds { node: NodeId::from_bits(5), drives })
 }
