@@ -121,8 +121,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
     let metrics = Metrics::default();
-    let (context, context_receiver) =
-        watch::channel(devices::first_context(&found, config.at_start));
+    let first = devices::first_context(&found, config.at_start);
+    let (context, context_receiver) = watch::channel(first);
     let (places, buffer) = (&config.places, config.receive_buffer);
     let (discovery, mut machine_found) =
         Discovery::start(workers, places, buffer, context_receiver, metrics.clone()).await;
