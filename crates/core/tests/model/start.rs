@@ -120,6 +120,7 @@ fn send_again(world: &mut World, drive: DriveId) {
         evidence: there.disks[slot_of(drive)].observed().evidence,
         take_over: false,
         wipe: None,
+        given_up: false,
     };
     let connection = there.connection.expect("it came over a connection");
     world.send(Message { connection, machine, body: Body::Order(order) });

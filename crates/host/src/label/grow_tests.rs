@@ -166,7 +166,7 @@ fn volumes_are_placed_in_what_has_grown() {
     for block_bytes in BLOCK_SIZES {
         let device = grown(block_bytes, SIZE_BYTES * 4);
         let basis = Basis::of(&header_on(&device));
-        let last_mib = (SIZE_BYTES * 4 >> 20) - 3;
+        let last_mib = ((SIZE_BYTES * 4) >> 20) - 3;
         let refused = change(&device, basis, &place(3, last_mib)).unwrap_err();
         assert!(matches!(refused, ExtentsError::Refused { .. }), "{refused:?}");
         assert!(grow(&device).unwrap());

@@ -101,9 +101,8 @@ pub enum NodeError {
 /// Runs an agent until `stop` ends.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), NodeError> {
     let runtime_dir = RuntimeDir::of_this_user()?;
-    let locked = AgentLock::take(&runtime_dir, &config.name);
-    let _lock =
-        locked.map_err(|source| NodeError::Running { name: config.name.clone(), source })?;
+    let _lock = AgentLock::take(&runtime_dir, &config.name)
+        .map_err(|source| NodeError::Running { name: config.name.clone(), source })?;
     let state_dir = StateDir::open(&config.data_dir, config.checkpoint)?;
     let machine = state_dir.machine(config.folder_id)?;
     let workers = Workers::of_this_program(runtime_dir, Limits::default());
