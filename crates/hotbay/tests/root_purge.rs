@@ -21,7 +21,7 @@ fn mount(cluster: &Cluster, at: &Path) {
 }
 
 fn volume_state(cluster: &Cluster) -> String {
-    let volume = cluster.expect(&["get", "volumes", "db", "-o", "json"], 0);
+    let volume = cluster.expect(&["get", "volumes", "-o", "json"], 0);
     let volume: Value = serde_json::from_str(&volume).unwrap();
     volume["items"][0]["status"]["state"].as_str().unwrap().to_owned()
 }
@@ -76,7 +76,7 @@ fn a_purged_drive_is_closed_with_its_volumes_when_nothing_uses_them() {
     cluster.start_agent();
     let why = eventually("it is told why the drive is not closed", || {
         let shown = cluster.expect(&["describe", "drive", &cluster.target(0)], 0);
-        shown.contains("mapped at /dev/loop").then_some(shown)
+        shown.contains("still in use by volume db, mapped at /dev/loop").then_some(shown)
     });
     assert_eq!(cluster.state(0), "ClosingDevice", "{why}");
     assert_eq!(std::fs::read_to_string(at.join("kept")).unwrap(), "bytes", "it is used as before");
@@ -87,7 +87,7 @@ fn a_purged_drive_is_closed_with_its_volumes_when_nothing_uses_them() {
     let path = cluster.drives[0].path.to_str().unwrap().to_owned();
     let label = cluster.expect(&["drive", "inspect", &path, "-o", "json"], 0);
     let label: Value = serde_json::from_str(&label).unwrap();
-    assert_eq!(label["extents"][0]["usage"], "Used", "neither adopted nor erased: {label:#}");
+    assert_eq!(label["extents"][0]["use"], "Used", "neither adopted nor erased: {label:#}");
 
     let refused = cluster.expect(&["host", "add", &host], 5);
     assert!(refused.contains("--returned"), "{refused}");

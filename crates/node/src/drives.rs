@@ -9,14 +9,14 @@ use hotbay_core::device::{DeviceKind, LabelSeen};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::label::change::{Basis, LabelTold};
-use hotbay_core::label::extents::{Extent, Use, in_conflict};
+use hotbay_core::label::extents::{Extent, Use, VolumeName, in_conflict};
 use hotbay_core::label::update::Want;
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
 use hotbay_core::volume::Segment;
 use hotbay_core::volume::orders::{LabelOrder, LabelResult};
 use hotbay_host::KernelId;
-use hotbay_host::proof::Proof;
+use hotbay_host::proof::{Blocker, Proof};
 use hotbay_host::worker::{
     Attach, AttachError, Attached, ChangeLabel, Detach, Detached, Done, LabelChangeError,
     LabelWant, NotStarted, Request, Response, Running, WorkerError, Workers,
@@ -82,6 +82,9 @@ pub(crate) struct Drives {
     labels: BTreeMap<DriveId, LabelTold>,
     ends: mpsc::Sender<StepEnd>,
 }
+
+/// Names of volumes, by which people know what keeps a drive open.
+type Names = BTreeMap<VolumeId, VolumeName>;
 
 #[derive(Debug)]
 struct Open {
@@ -252,16 +255,17 @@ impl Drives {
         let even_with_volumes = given_up;
         let request = Detach { path, kind, evidence, known, release, even_with_volumes };
         let request = Request::Detach(request);
+        let names = self.names_on(drive);
         self.spawn(drive, request, vec![descriptor], move |mut outcome| {
             let refused = outcome.as_mut().ok().and_then(|done| {
-                let obstacle = in_use(&done.response)?;
+                let obstacle = in_use(&done.response, &names)?;
                 (done.descriptors.len() == 1).then(|| (done.descriptors.remove(0), obstacle))
             });
             match refused {
                 Some((descriptor, obstacle)) => {
                     StepEnd::StillOpen { drive, descriptor, id, obstacle }
                 }
-                None => proved(drive, outcome),
+                None => proved(drive, outcome, &names),
             }
         });
     }
@@ -280,7 +284,14 @@ impl Drives {
         let even_with_volumes = given_up;
         let request = Detach { path, kind, evidence, known, release, even_with_volumes };
         let request = Request::Detach(request);
-        self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome));
+        let names = self.names_on(drive);
+        self.spawn(drive, request, Vec::new(), move |outcome| proved(drive, outcome, &names));
+    }
+
+    /// What people call the volumes on a drive.
+    fn names_on(&self, drive: DriveId) -> Names {
+        let extents = self.labels.get(&drive).into_iter().flat_map(|told| &told.extents);
+        extents.map(|extent| (extent.volume, extent.name.clone())).collect()
     }
 
     /// Ends a proof that cannot even be begun.
@@ -422,7 +433,7 @@ fn label_changed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd 
     StepEnd::LabelChanged { drive, told, result }
 }
 
-fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
+fn proved(drive: DriveId, outcome: Result<Done, WorkerError>, names: &Names) -> StepEnd {
     let mut label = None;
     let result = match outcome {
         Ok(Done { response: Response::Detached(detached), .. }) => {
@@ -439,7 +450,7 @@ fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
                 Proof::CannotProve { why } => Err(Obstacle::CannotProve { why }),
             }
         }
-        Ok(Done { response, .. }) => Err(in_use(&response).unwrap_or_else(|| {
+        Ok(Done { response, .. }) => Err(in_use(&response, names).unwrap_or_else(|| {
             Obstacle::CannotProve { why: format!("the child answered {response:?}") }
         })),
         // A child that died has closed what it had; whether that is proved is asked again.
@@ -449,11 +460,17 @@ fn proved(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd {
 }
 
 /// Why a child has not closed a drive.
-fn in_use(response: &Response) -> Option<Obstacle> {
+fn in_use(response: &Response, names: &Names) -> Option<Obstacle> {
+    let in_words = |blocker: &Blocker| match blocker {
+        Blocker::Mapping { volume, path } if names.contains_key(volume) => {
+            format!("volume {}, mapped at {path}", names[volume])
+        }
+        other => other.to_string(),
+    };
     match response {
         Response::InUse { volumes } => Some(Obstacle::InUse { volumes: volumes.clone() }),
         Response::StillMapped { by } => {
-            Some(Obstacle::Blocked { by: by.iter().map(ToString::to_string).collect() })
+            Some(Obstacle::Blocked { by: by.iter().map(in_words).collect() })
         }
         _ => None,
     }

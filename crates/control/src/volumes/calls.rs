@@ -95,7 +95,7 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         let id = self.volumes.find(volume).await.map_err(refusal)?;
         let node = match node.as_str() {
             "" => None,
-            _ => Some(self.volumes.find_node(node).await.map_err(refusal)?),
+            _ => Some(self.volumes.find_user(node).await.map_err(refusal)?),
         };
         self.volumes.detach(id, node, &caller.who).await.map_err(refusal)?;
         answer(self.volumes.shown(id).await?)

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hotbay_core::cluster::{
-    AttachmentState, Cluster, Sought, Volume, VolumeRefused, VolumeRequest, VolumeState,
+    AttachmentState, Cluster, Node, Sought, Volume, VolumeRefused, VolumeRequest, VolumeState,
 };
 use hotbay_core::ids::{AttachmentId, NodeId, VolumeId};
 use hotbay_core::label::extents::NotAName;
@@ -214,8 +214,24 @@ impl Volumes {
     }
 
     pub(crate) async fn find_node(&self, name: String) -> Result<NodeId, VolumeError> {
+        self.find_node_among(name, |node| !node.record.purged).await
+    }
+
+    /// The same for a node that gives a volume back, which also one may that was purged.
+    pub(crate) async fn find_user(&self, name: String) -> Result<NodeId, VolumeError> {
+        match self.find_node(name.clone()).await {
+            Err(VolumeError::NoSuchNode { .. }) => self.find_node_among(name, |_| true).await,
+            found => found,
+        }
+    }
+
+    async fn find_node_among(
+        &self,
+        name: String,
+        fits: impl Fn(&&Node) -> bool + Send + 'static,
+    ) -> Result<NodeId, VolumeError> {
         let find = move |cluster: &Cluster| {
-            let mut nodes = cluster.nodes().filter(|node| !node.record.purged);
+            let mut nodes = cluster.nodes().filter(fits);
             let id = name.parse::<NodeId>().ok();
             let found =
                 nodes.find(|node| node.record.name.as_str() == name || Some(node.record.id) == id);

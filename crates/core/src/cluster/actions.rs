@@ -22,6 +22,7 @@ use super::wipe::Consent;
 use super::{About, Cluster, Contact, Effects, Notice, Reply, State, StateHash};
 use crate::cms::{Action, Code, Outcome, Reason, TakeOver};
 use crate::ids::{DriveId, NodeId};
+use crate::message::Obstacle;
 use crate::node_labels::LabelChange;
 use crate::order::Goal;
 use crate::wipe::{Content, Wipe, listed};
@@ -372,7 +373,11 @@ impl Cluster {
             return Some(Reason::RegistryRewound);
         }
         if self.is_purged(drive.record.node) {
-            return Some(Reason::Purged);
+            // Whoever wants its drives closed has to know what uses them.
+            return Some(match (drive.record.state, &drive.contact) {
+                (State::Closing, Contact::Waiting(Obstacle::Blocked { .. })) => self.waits_for(id),
+                _ => Reason::Purged,
+            });
         }
         match drive.record.state {
             State::Attaching | State::Closing => Some(self.waits_for(id)),

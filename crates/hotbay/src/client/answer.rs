@@ -1,6 +1,6 @@
 //! A registry's answers in words: what, why, what changed, what next. Pure; [`super::act`] prints it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hotbay_api::cms::{ActionResult, DriveBrief};
 use hotbay_core::cms::Code;
@@ -66,7 +66,13 @@ fn refused(
     result: &ActionResult,
 ) -> (String, Vec<String>) {
     let nothing = || "nothing was changed".to_owned();
-    let reasons = result.reasons.join("; ");
+    let reasons = if result.reasons.is_empty() {
+        // A host is refused for its drives: each reason once.
+        let of_drives = result.drives.iter().flat_map(|drive| &drive.reasons);
+        of_drives.cloned().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; ")
+    } else {
+        result.reasons.join("; ")
+    };
     let subject = result.drive.as_ref().map_or_else(|| target.to_owned(), words::drive);
     match (code, asked.verb) {
         (Some(Code::NotFound | Code::Argument), _) => (reasons, vec![nothing()]),

@@ -102,9 +102,8 @@ pub enum NodeError {
 /// Runs an agent until `stop` ends.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), NodeError> {
     let runtime_dir = RuntimeDir::of_this_user()?;
-    let locked = AgentLock::take(&runtime_dir, &config.name);
-    let _lock =
-        locked.map_err(|source| NodeError::Running { name: config.name.clone(), source })?;
+    let _lock = AgentLock::take(&runtime_dir, &config.name)
+        .map_err(|source| NodeError::Running { name: config.name.clone(), source })?;
     let state_dir = StateDir::open(&config.data_dir, config.checkpoint)?;
     let machine = state_dir.machine(config.folder_id)?;
     let workers = Workers::of_this_program(runtime_dir, Limits::default());
@@ -117,8 +116,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
     let drives = Drives::new(workers.clone(), ends.clone());
     let found = state_dir.load();
     let metrics = Metrics::default();
-    let (context, context_receiver) =
-        watch::channel(devices::first_context(&found, config.at_start));
+    let first = devices::first_context(&found, config.at_start);
+    let (context, context_receiver) = watch::channel(first);
     let (places, buffer) = (&config.places, config.receive_buffer);
     let (discovery, mut machine_found) =
         Discovery::start(workers, places, buffer, context_receiver, metrics.clone()).await;
