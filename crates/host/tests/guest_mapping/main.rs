@@ -2,7 +2,8 @@
 //! in it.
 //!
 //! Run by `cargo xtask guest`. Outside it boots the guest and asks itself, inside, for one case after another; inside
-//! it is also the child that a case asks (`drive-worker`). With `measure` it measures instead (`cargo xtask bench mapping`).
+//! it is also the child that a case asks (`drive-worker`). With `measure` it measures instead, for `cargo xtask bench
+//! mapping`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 
@@ -32,6 +33,7 @@ const CASES: &[cases::Case<Guest>] = &[
     ("a fence under a mounted filesystem", |guest| ask(guest, "fenced")),
     ("children killed at every step", |guest| ask(guest, "killed")),
     ("an agent that starts again", |guest| ask(guest, "started-again")),
+    ("a loop device from before", |guest| ask(guest, "mapped-before")),
     ("an agent that dies while it attaches", |guest| ask(guest, "attach-killed")),
 ];
 

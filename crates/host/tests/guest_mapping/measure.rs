@@ -1,10 +1,10 @@
 //! What a mapping costs against the drive that it is on: the same bytes, read and written through both in turn.
-//! `cargo xtask bench mapping` has it done in the guest, where there is device-mapper; wall times are emulated there, and
-//! only their ratios say something.
+//! `cargo xtask bench mapping` has it done in the guest, where there is device-mapper; wall times are emulated there,
+//! and only their ratios say something.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hotbay_core::device::DeviceKind;
 use hotbay_host::mapping::{Mapping, MappingKind};
@@ -17,7 +17,7 @@ use crate::volumes::{Drive, MIB, unmap};
 const VOLUME_MIB: u64 = 256;
 const START_MIB: u64 = 200;
 /// Of each kind of I/O, on each device in turn.
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 25;
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 4096;
 /// How many of each in a round.
@@ -69,24 +69,23 @@ fn compare(name: &str, drive: &str, mapping: &Mapping) {
     let (on_drive, on_mapping) = (open(drive), open(&mapping.path));
     let start = mapping.parts[0].start_bytes;
     for workload in WORKLOADS {
-        let (mut base, mut mapped) = (Vec::new(), Vec::new());
+        let (mut ratios, mut rates) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
             // Whoever comes first finds the machine otherwise than whoever comes second.
-            let mut drive_first = || base.push(timed(&on_drive, start, workload));
-            if round % 2 == 0 {
-                drive_first();
-                mapped.push(timed(&on_mapping, 0, workload));
+            let (base, mapped) = if round % 2 == 0 {
+                let base = timed(&on_drive, start, workload);
+                (base, timed(&on_mapping, 0, workload))
             } else {
-                mapped.push(timed(&on_mapping, 0, workload));
-                drive_first();
-            }
+                let mapped = timed(&on_mapping, 0, workload);
+                (timed(&on_drive, start, workload), mapped)
+            };
+            ratios.push(base / mapped);
+            rates.push(workload.count as f64 * workload.bytes as f64 / MIB as f64 / base);
         }
-        let (base, mapped) = (median(base), median(mapped));
-        let ratio = base.as_secs_f64() / mapped.as_secs_f64();
-        let mib = workload.count as f64 * workload.bytes as f64 / MIB as f64;
+        // Of pairs: what else the machine does changes from one round to the next.
+        let (ratio, rate) = (median(ratios), median(rates));
         let budgeted = mapping.kind == MappingKind::DeviceMapper && workload.bytes == LARGE;
         let budget = if budgeted { "at least 0.97" } else { "" };
-        let rate = mib / base.as_secs_f64();
         println!("| {name} | {} | {ratio:.3} | {rate:.0} | {budget} |", workload.name);
     }
 }
@@ -96,7 +95,8 @@ fn open(path: &str) -> File {
     File::from(rustix::fs::open(path, flags, Mode::empty()).unwrap())
 }
 
-fn timed(device: &File, start: u64, workload: Workload) -> Duration {
+/// How many seconds it takes.
+fn timed(device: &File, start: u64, workload: Workload) -> f64 {
     let Workload { bytes, count, write, .. } = workload;
     let mut room = vec![0x5a_u8; bytes + ALIGNMENT];
     let aligned = room.as_ptr().align_offset(ALIGNMENT);
@@ -113,10 +113,10 @@ fn timed(device: &File, start: u64, workload: Workload) -> Duration {
             device.read_exact_at(buffer, at).unwrap();
         }
     }
-    began.elapsed()
+    began.elapsed().as_secs_f64()
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
