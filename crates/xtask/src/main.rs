@@ -24,7 +24,7 @@ mod tier;
 mod workspace;
 
 use std::env;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +32,9 @@ use run::Run;
 use step::Interrupts;
 use tier::Tier;
 use workspace::Workspace;
+
+/// The benchmark that runs in the guest.
+const IN_GUEST: &str = "mapping";
 
 /// Hotbay's own chores: test tiers, house rules, layering
 #[derive(Parser)]
@@ -61,7 +64,7 @@ enum Command {
     Soak,
     /// Measures what something costs; prints what stands in docs/BENCHMARKS.md
     Bench {
-        /// registry, discovery or volumes
+        /// registry, discovery, volumes or mapping
         name: String,
     },
     /// Runs csi-sanity against a driver of your choice
@@ -115,6 +118,9 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
 /// Runs a benchmark, optimized: figures of a debug build would say nothing. The product is built first, because the
 /// bench starts it as it is.
 fn bench(name: &str) -> anyhow::Result<ExitCode> {
+    if name == IN_GUEST {
+        return bench_in_guest();
+    }
     let packages = ["--release", "--quiet", "--package", "hotbay", "--package", "hotbay-bench"];
     let built = workspace::cargo().arg("build").args(packages).status()?;
     if !built.success() {
@@ -122,5 +128,16 @@ fn bench(name: &str) -> anyhow::Result<ExitCode> {
     }
     let run = ["run", "--release", "--quiet", "--package", "hotbay-bench", "--", name];
     let status = workspace::cargo().args(run).status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a mapping costs is measured where there is device-mapper, by the test that knows how.
+fn bench_in_guest() -> anyhow::Result<ExitCode> {
+    let workspace = Workspace::load()?;
+    let setup = process::Command::new(workspace.root.join("scripts/setup-guest")).status()?;
+    anyhow::ensure!(setup.success(), "there is no guest to measure in");
+    let test = ["test", "--release", "--quiet", "--package", "hotbay-host"];
+    let guest = ["--features", "guest-tests", "--test", "guest_mapping", "--", "measure"];
+    let status = workspace::cargo().args(test).args(guest).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -94,6 +94,9 @@ pub struct Wish {
     pub claim: Option<Claim>,
 }
 
+/// Most pieces that a volume is made of: as many as fit in a message to the child that maps them.
+pub const MOST_PARTS: usize = 256;
+
 /// A piece of a drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -97,9 +97,9 @@ pub(super) fn is_guarded(drive: KernelId) -> Result<bool, MappingError> {
     let KernelId::Block(number) = drive else { return Ok(false) };
     let looking = failed("look for the guard of the drive");
     let Some(control) = Control::open().map_err(&looking)? else { return Ok(false) };
-    for (name, _) in
-        control.list().map_err(&looking)?.into_iter().filter(|(name, _)| is_guard(name))
-    {
+    let mut devices = control.list().map_err(&looking)?;
+    devices.retain(|(name, _)| is_guard(name));
+    for (name, _) in devices {
         let table = control.table(&name).map_err(&looking)?;
         if table.iter().filter_map(segment).any(|(over, _)| over == number) {
             return Ok(true);

@@ -102,9 +102,13 @@ impl Control {
         }))
     }
 
-    /// The table that is in effect.
+    /// The table that is in effect; empty if there is none, or no such device: others may go at any moment.
     pub(super) fn table(&self, name: &str) -> io::Result<Vec<Target>> {
-        self.ask(Command::Table, name, STATUS_TABLE)?.table()
+        match self.ask(Command::Table, name, STATUS_TABLE) {
+            Ok(answer) => answer.table(),
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(vec![]),
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives a device a table and puts it into effect. What is under way in the old one ends first; what waits goes to

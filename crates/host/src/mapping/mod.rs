@@ -37,7 +37,7 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use hotbay_core::ids::{DriveId, VolumeId};
-pub use hotbay_core::volume::Segment;
+pub use hotbay_core::volume::{MOST_PARTS, Segment};
 use serde::{Deserialize, Serialize};
 
 use self::dm_control::Control;
@@ -51,9 +51,6 @@ use crate::locks::{LockError, MappingLock};
 use crate::proof::Blocker;
 use crate::runtime_dir::RuntimeDir;
 use crate::scan::sysfs::Sysfs;
-
-/// Most parts of one volume on a drive: as many as fit in a message.
-pub const MOST_PARTS: usize = 256;
 
 /// How long another child may be busy with a mapping on the same drive before that is an error.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);

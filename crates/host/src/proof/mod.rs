@@ -312,15 +312,14 @@ fn prove_gone(
         None => vec![],
     };
     // So does a mapping by device-mapper, and a drive that is gone has no `holders` that would show it.
-    if kind != DeviceKind::File {
-        let number = match known {
-            Some(KernelId::Block(number)) => Some(number),
-            Some(KernelId::File { .. }) | None => None,
-        };
-        match mapping::over_gone(number) {
-            Ok(mappings) => by.extend(mappings),
-            Err(error) => return cannot(error.to_string()),
-        }
+    let mapped = match known {
+        Some(KernelId::Block(number)) => mapping::over_gone(Some(number)),
+        None if kind != DeviceKind::File => mapping::over_gone(None),
+        Some(KernelId::File { .. }) | None => Ok(vec![]),
+    };
+    match mapped {
+        Ok(mappings) => by.extend(mappings),
+        Err(error) => return cannot(error.to_string()),
     }
     let processes = processes::find(&searched);
     by.extend(processes.blockers);

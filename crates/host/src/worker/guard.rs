@@ -4,18 +4,19 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::path::Path;
 
 use hotbay_core::device::DeviceKind;
 use hotbay_core::ids::DriveId;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::follow::Follow;
-use super::look::kernel_id;
-use super::open::{Beside, failed, open};
+use super::look::{kernel_id, stray_on};
+use super::open::failed;
 use super::protocol::{Attach, AttachError};
-use crate::kernel_id::KernelId;
+use crate::kernel_id::{DeviceNumber, KernelId};
 use crate::mapping;
+use crate::proof::exclusive_users;
 use crate::runtime_dir::RuntimeDir;
 
 /// Gives the claim on an open drive to a guard where that can be, and returns the descriptor to go on with.
@@ -35,21 +36,44 @@ pub(super) fn guarded(
     if request.kind != DeviceKind::Block || !mapping::has_device_mapper() {
         return Ok(file);
     }
-    let again = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
-    let reopening = failed("open the drive without a claim");
-    let unclaimed = rustix::fs::open(again(&file), OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    let unclaimed = File::from(unclaimed.map_err(|error| reopening(error.into()))?);
+    let reopened = again(&file, OFlags::empty());
+    let unclaimed = reopened.map_err(|error| failed("open the drive again")(error.into()))?;
     drop(file);
     follow.reached("guard-unclaimed");
-    match mapping::guard(drive, number, follow.checkpoint) {
-        Ok(()) => Ok(unclaimed),
-        Err(error) => {
-            let path = &request.path;
-            let warning = format!("{path}: loop devices are to map its volumes: {error}");
-            follow.warnings.borrow_mut().push(warning);
-            open(Path::new(&again(&unclaimed)), id, Beside::OurMappings(dir))
+    let Err(error) = mapping::guard(drive, number, follow.checkpoint) else {
+        return Ok(unclaimed);
+    };
+    let warning = format!("{}: loop devices are to map its volumes: {error}", request.path);
+    follow.warnings.borrow_mut().push(warning);
+    match again(&unclaimed, OFlags::EXCL) {
+        Ok(claimed) => Ok(claimed),
+        // As it was opened, beside them.
+        Err(Errno::BUSY) if is_held_by_ours(dir, id, number)? => Ok(unclaimed),
+        Err(Errno::BUSY) => {
+            drop(unclaimed);
+            Err(AttachError::Busy { by: exclusive_users(number) })
         }
+        Err(error) => Err(failed("claim the drive")(error.into())),
     }
+}
+
+/// Another descriptor of what is open.
+fn again(file: &File, how: OFlags) -> Result<File, Errno> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | how;
+    rustix::fs::open(path, flags, Mode::empty()).map(File::from)
+}
+
+fn is_held_by_ours(
+    dir: &RuntimeDir,
+    id: KernelId,
+    number: DeviceNumber,
+) -> Result<bool, AttachError> {
+    let mapped = mapping::held_by_ours(dir, number).map_err(|error| AttachError::Failed {
+        step: "look for mappings of volumes on the drive".into(),
+        error: error.to_string(),
+    })?;
+    Ok(!mapped.is_empty() || !stray_on(id).is_empty())
 }
 
 /// Takes the guard from a drive that is to be closed. If it stays, the proof of the close names it.

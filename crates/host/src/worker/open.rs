@@ -137,7 +137,7 @@ fn fits(id: KernelId, kind: DeviceKind) -> bool {
     }
 }
 
-pub(super) fn open(path: &Path, id: KernelId, beside: Beside<'_>) -> Result<File, AttachError> {
+fn open(path: &Path, id: KernelId, beside: Beside<'_>) -> Result<File, AttachError> {
     let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
     // On a plain file it would mean "must not exist".
     flags.set(OFlags::EXCL, matches!(id, KernelId::Block(_)));

@@ -22,9 +22,9 @@ use crate::runtime_dir::RuntimeDir;
 ///
 /// `checkpoint` is called with the name of each step; crash tests stop or kill the child there. Steps: `attach-locked`,
 /// `attach-opened`, those of [`super::wipe`], of [`crate::label::bring_up_to_date`] and of
-/// [`crate::label::refresh_third_copy`], `attach-labelled`, `guard-unclaimed`, `guard-created`;
-/// `attach-relabelled`; `erase-piece` after each, and those of [`crate::label::change_extents`]; `detach-labelled`,
-/// `detach-unguarded`, `detach-closed`; and those that [`crate::mapping`] and [`crate::filesystem`] name with their own call of it.
+/// [`crate::label::refresh_third_copy`], `attach-labelled`, `guard-unclaimed`, `guard-created`; `attach-relabelled`;
+/// `erase-piece` after each, and those of [`crate::label::change_extents`]; `detach-labelled`, `detach-unguarded`,
+/// `detach-closed`; and those that [`crate::mapping`] and [`crate::filesystem`] name with their own call of it.
 pub fn worker_main(checkpoint: fn(&'static str)) -> ExitCode {
     // So that whoever finds it in a list of processes knows what it is; without the name it works as well.
     let _ = rustix::thread::set_name(c"hotbay-worker");

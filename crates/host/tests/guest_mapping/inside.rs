@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::process::ExitCode;
 
+use hotbay_core::device::DeviceKind;
 use hotbay_core::ids::VolumeId;
 use hotbay_core::label::change::Change;
 use hotbay_core::label::extents::{Extent, Use};
@@ -12,7 +13,7 @@ use hotbay_host::filesystem::{
 };
 use hotbay_host::mapping::{Mapping, MappingError, MappingKind, Segment, Wanted};
 use hotbay_host::proof::{Blocker, Proof};
-use hotbay_host::worker::{Detach, Request, Response, WorkerError};
+use hotbay_host::worker::{Attach, Detach, Request, Response, WorkerError};
 use rustix::process::Signal;
 
 use crate::lab::{Lab, mount, mounted};
@@ -32,6 +33,7 @@ pub(crate) fn run(case: &str, drive: &str) -> ExitCode {
         "fenced" => block_on(fenced(drive)),
         "killed" => block_on(killed(drive)),
         "started-again" => block_on(started_again(drive)),
+        "mapped-before" => block_on(mapped_before(drive)),
         "attach-killed" => block_on(attach_killed(drive)),
         other => panic!("no case {other}"),
     }
@@ -233,6 +235,37 @@ async fn started_again(drive: String) {
     assert_eq!(unmap(&lab.workers, VOLUME).await, Ok(true));
     assert_eq!(detach(&lab.workers, close, None).await.proof, Proof::Proved);
     assert!(!seen(&lab.workers, &path).await.label.unwrap().in_operation);
+}
+
+/// A loop device of an agent that had no device-mapper: it keeps its claim, and the next agent goes on with it.
+async fn mapped_before(drive: String) {
+    let rig = Rig::new();
+    let workers = rig.workers();
+    let mut drive = Drive::existing(&workers, drive, crate::DRIVE_BYTES).await;
+    let wanted = drive.place(1, 200, 32);
+    let close = Detach { even_with_volumes: true, ..detach_of(&drive.seen) };
+    let closed = detach(&workers, close.clone(), drive.descriptor.take()).await;
+    assert_eq!(closed.proof, Proof::Proved);
+    // Attached as a loop device is, it gets no guard.
+    let without = Attach { kind: DeviceKind::Loop, ..attach_of(&drive.seen) };
+    let (_, descriptor) = attach(&workers, without).await.unwrap();
+    drive.descriptor = Some(descriptor);
+    let mapping = drive.map(&workers, &wanted).await.unwrap();
+    assert_eq!((mapping.kind, guards()), (MappingKind::Loop, vec![]));
+    drop(drive.descriptor.take());
+    let (_, descriptor) = attach(&workers, attach_of(&drive.seen)).await.unwrap();
+    drive.descriptor = Some(descriptor);
+    assert_eq!(guards(), Vec::<String>::new(), "the loop device has the claim");
+    assert_eq!(drive.map(&workers, &wanted).await, Ok(mapping));
+    assert_eq!(unmap(&workers, VOLUME).await, Ok(true));
+    drop(drive.descriptor.take());
+    let (_, descriptor) = attach(&workers, attach_of(&drive.seen)).await.unwrap();
+    drive.descriptor = Some(descriptor);
+    assert_eq!(guards(), the_guard());
+    assert_eq!(drive.map(&workers, &wanted).await.unwrap().kind, MappingKind::DeviceMapper);
+    assert_eq!(unmap(&workers, VOLUME).await, Ok(true));
+    let closed = detach(&workers, close, drive.descriptor.take()).await;
+    assert_eq!((closed.proof, guards()), (Proof::Proved, vec![]));
 }
 
 /// An agent that dies after it has put a guard, before it has the drive: the next one closes it all the same.

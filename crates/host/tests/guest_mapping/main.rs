@@ -2,7 +2,8 @@
 //! in it.
 //!
 //! Run by `cargo xtask guest`. Outside it boots the guest and asks itself, inside, for one case after another; inside
-//! it is also the child that a case asks (`drive-worker`).
+//! it is also the child that a case asks (`drive-worker`). With `measure` it measures instead, for `cargo xtask bench
+//! mapping`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 
@@ -13,6 +14,7 @@ mod inside;
 #[expect(dead_code, reason = "the tests on loop devices call the rest")]
 #[path = "../root_drives/lab.rs"]
 mod lab;
+mod measure;
 #[expect(dead_code, reason = "the tests on loop devices call the rest")]
 #[path = "../root_drives/rig.rs"]
 mod rig;
@@ -31,6 +33,7 @@ const CASES: &[cases::Case<Guest>] = &[
     ("a fence under a mounted filesystem", |guest| ask(guest, "fenced")),
     ("children killed at every step", |guest| ask(guest, "killed")),
     ("an agent that starts again", |guest| ask(guest, "started-again")),
+    ("a loop device from before", |guest| ask(guest, "mapped-before")),
     ("an agent that dies while it attaches", |guest| ask(guest, "attach-killed")),
 ];
 
@@ -40,12 +43,20 @@ fn main() -> ExitCode {
         ["drive-worker"] => hotbay_host::worker::worker_main(|_| {}),
         ["drive-worker", step] => holders::worker_that_stops_at(step),
         [hold, path] if hold.starts_with("hold-") => holders::hold(hold, path),
+        ["inside", "measure", drive] => {
+            rig::block_on(measure::run(drive.to_owned()));
+            ExitCode::SUCCESS
+        }
         ["inside", case, drive] => inside::run(case, drive),
-        _ => outside(),
+        ["measure"] => outside(|guest, _| {
+            ask(guest, "measure");
+            ExitCode::SUCCESS
+        }),
+        _ => outside(|guest, machine| cases::run(guest, &machine.console(), CASES)),
     }
 }
 
-fn outside() -> ExitCode {
+fn outside(with: impl FnOnce(&mut Guest, &Machine) -> ExitCode) -> ExitCode {
     let machine = Arc::new(Machine::build(&std::env::current_exe().unwrap()).unwrap());
     let drive = Drive::new("mapped", Bus::Virtio { slot: 1 }, "MAPPED", DRIVE_BYTES);
     let mut guest = match Guest::boot(&machine, &[drive]) {
@@ -55,7 +66,7 @@ fn outside() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    cases::run(&mut guest, &machine.console(), CASES)
+    with(&mut guest, &machine)
 }
 
 /// Runs one case inside, on the drive, wiped before.

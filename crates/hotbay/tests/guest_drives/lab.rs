@@ -12,6 +12,8 @@ const MIB: usize = 1 << 20;
 pub(crate) struct Lab {
     pub(crate) machine: Arc<Machine>,
     pub(crate) guest: Guest,
+    /// A command that runs at every boot before anything of ours does.
+    first: &'static str,
 }
 
 /// The drives that are there from the start, one of each kind.
@@ -38,9 +40,9 @@ pub(crate) fn scsi(name: &str) -> Drive {
 }
 
 impl Lab {
-    pub(crate) fn boot(machine: &Arc<Machine>, drives: &[Drive]) -> Self {
+    pub(crate) fn boot(machine: &Arc<Machine>, drives: &[Drive], first: &'static str) -> Self {
         let guest = Guest::boot(machine, drives).unwrap();
-        let mut lab = Self { machine: Arc::clone(machine), guest };
+        let mut lab = Self { machine: Arc::clone(machine), guest, first };
         lab.up();
         lab
     }
@@ -52,6 +54,7 @@ impl Lab {
     }
 
     fn up(&mut self) {
+        self.ok(self.first);
         let up = "NO_COLOR=1 setsid hotbay up --name guest --data-dir /var/lib/hotbay >/dev/console 2>&1 &";
         self.ok(up);
         self.wait_ready();

@@ -65,7 +65,7 @@ const CASES: &[cases::Case<Lab>] = &[
 fn main() -> ExitCode {
     let started = Instant::now();
     let machine = Arc::new(Machine::build(Path::new(env!("CARGO_BIN_EXE_hotbay"))).unwrap());
-    let booted = std::panic::catch_unwind(|| Lab::boot(&machine, &lab::cold()));
+    let booted = std::panic::catch_unwind(|| Lab::boot(&machine, &lab::cold(), "true"));
     let Ok(mut lab) = booted else {
         println!("---- console of the guest ----\n{}", cases::since(&machine.console(), 0));
         return ExitCode::FAILURE;

@@ -6,11 +6,8 @@ use super::VolumeRefused;
 use crate::cluster::VolumeState;
 use crate::device::DeviceKind;
 use crate::ids::VolumeId;
-use crate::volume::{Segment, Size};
+use crate::volume::{MOST_PARTS, Segment, Size};
 use crate::words::bytes;
-
-/// Most pieces that a volume is made of: as many as an agent maps.
-const MOST_PARTS: usize = 256;
 
 impl Cluster {
     pub(super) fn expand_volume(
@@ -60,8 +57,8 @@ impl Cluster {
     }
 }
 
-/// The pieces of a volume that is to have `more`; or why it cannot. What it has stays where it is. The room behind it is
-/// taken first, for it costs no line of the label, then the largest gaps, so that the pieces are few.
+/// The pieces of a volume that is to have `more`; or why it cannot. What it has stays where it is. The room behind it
+/// is taken first, for it costs no line of the label, then the largest gaps, so that the pieces are few.
 fn grown(
     drive: &Drive,
     parts: &[Segment],

@@ -1,8 +1,8 @@
 //! What stands on a drive: partitions, and the devices that the kernel makes from it (LVM, LUKS, software RAID, ...).
 //!
 //! The kernel lists in `holders` who has claimed a device, and device-mapper says in its `uuid` for whom it works. What
-//! works for us, the mappings of volumes and the guards of drives, with all that stands on it, is nothing that a drive is
-//! judged by: a pod that starts changes no drive.
+//! works for us, the mappings of volumes and the guards of drives, with all that stands on it, is nothing that a drive
+//! is judged by: a pod that starts changes no drive.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,10 +75,9 @@ impl Disk {
 
     /// The same, without ours and without those that are just going.
     fn foreign_holders(&self) -> impl Iterator<Item = String> {
-        let ours = |holder: &Disk| mapping::is_ours_by_sysfs(holder);
-        let counts = move |name: &String| {
+        let counts = |name: &String| {
             let holder = self.sysfs.disk(name);
-            !holder.is_going() && !ours(&holder)
+            !holder.is_going() && !mapping::is_ours_by_sysfs(&holder)
         };
         self.holders().into_iter().filter(counts)
     }
@@ -89,8 +88,8 @@ impl Disk {
         self.holders().into_iter().filter(ours).collect()
     }
 
-    /// Whether it is a device of device-mapper that is being removed. It has neither name nor uuid then, and what it held
-    /// is free in a moment; every other one can be asked for its uuid, if only to say that it has none.
+    /// Whether it is a device of device-mapper that is being removed. It has neither name nor uuid then, and what it
+    /// held is free in a moment; every other one can be asked for its uuid, if only to say that it has none.
     pub(crate) fn is_going(&self) -> bool {
         self.name.starts_with("dm-") && std::fs::read(self.directory.join("dm/uuid")).is_err()
     }
