@@ -57,6 +57,11 @@ impl Platform {
         if seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
             return self.mount(&mapping, kind, target, flags, read_only).await;
         }
+        // No tool checks a filesystem that is mounted, and two stagings of one volume would be two truths.
+        if let Some(at) = shown_at(&mapping).map_err(mount_table)?.first() {
+            let words = format!("it is mounted at {at} already: NodeUnstageVolume comes first");
+            return Err(Failure::new(FailureKind::AlreadyExists, words).into());
+        }
         self.prepare(&mapping, kind, volume_context, read_only).await?;
         self.mount(&mapping, kind, target.clone(), flags, read_only).await?;
         // It may have grown while it was not mounted. One that cannot follow now is of use all the same.
