@@ -4,22 +4,39 @@
 use std::time::Duration;
 
 use hotbay_registry::{CallError, Registry, StoreHealth};
+use thiserror::Error;
 use tonic::Status;
 
 /// For so long a store may fail before those who wait for it are told. Shorter than a client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Waits for the answer of a registry, but not for a store that goes on failing.
+/// The store has failed for too long, and why.
+#[derive(Debug, Error)]
+#[error(
+    "not answered yet: the registry cannot write its store now ({0}); what was asked may be done when it can, and asking \
+     again is safe"
+)]
+pub(crate) struct StoreFailing(String);
+
+/// Waits for a call of a registry, but not for a store that goes on failing.
+pub(crate) async fn unless_failing<T>(
+    registry: &Registry,
+    call: impl Future<Output = T>,
+) -> Result<T, StoreFailing> {
+    tokio::select! {
+        answer = call => Ok(answer),
+        error = store_goes_on_failing(registry) => Err(StoreFailing(error)),
+    }
+}
+
+/// The same, for who answers with a status.
 pub(crate) async fn patiently<T>(
     registry: &Registry,
     call: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, Status> {
-    tokio::select! {
-        answer = call => answer.map_err(refusal),
-        error = store_goes_on_failing(registry) => Err(Status::unavailable(format!(
-            "not answered yet: the registry cannot write its store now ({error}); what was asked may be done when \
-             it can, and asking again is safe"
-        ))),
+    match unless_failing(registry, call).await {
+        Ok(answer) => answer.map_err(refusal),
+        Err(failing) => Err(Status::unavailable(failing.to_string())),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The socket: bound so that only its owner can ever connect, and never under the feet of a process that is served
-//! there. The program binds it and says what is served on it.
+//! there. The program binds it and says what is served on it; the registry's other sockets are bound in the same way.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ use crate::node::Node;
 use crate::platform::{ControllerPlatform, NodePlatform};
 
 /// How many connections wait to be taken.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 /// How many calls one connection may have under way: the sidecars use one connection each.
 const CALLS_OF_A_CONNECTION: u32 = 1024;
 /// The pause after a connection that could not be taken, because no descriptor was left for it.
@@ -130,6 +130,12 @@ impl Socket {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// What takes the connections. The file stays for as long as this value does.
+    pub fn listener(&self) -> Result<UnixListener, ServeError> {
+        let listener = self.listener.try_clone().and_then(UnixListener::from_std);
+        listener.map_err(|source| ServeError::Listener { path: self.path.clone(), source })
+    }
 }
 
 impl Drop for Socket {
@@ -214,9 +220,7 @@ pub async fn serve(
     routes: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
-    let listener = socket.listener.try_clone().and_then(UnixListener::from_std);
-    let listener = listener
-        .map_err(|source| ServeError::Listener { path: socket.path().to_owned(), source })?;
+    let listener = socket.listener()?;
     Server::builder()
         .max_concurrent_streams(CALLS_OF_A_CONNECTION)
         .add_routes(routes)

@@ -59,8 +59,7 @@ impl wire::volumes_server::Volumes for VolumeCalls {
         let wanted = self.volumes.wanted("explained".into(), wish.unwrap_or_default()).await?;
         let wish = wanted.wish().map_err(refusal)?;
         let look = move |cluster: &Cluster| explained(cluster, &wish);
-        let read = self.volumes.registry.read(look).await;
-        Ok(Response::new(read.map_err(|error| refusal(error.into()))?))
+        Ok(Response::new(self.volumes.read(look).await.map_err(refusal)?))
     }
 
     async fn annotate(
@@ -128,7 +127,7 @@ impl Volumes {
             let known = cluster.volume(id).map(|volume| volume.record.state);
             known == Some(VolumeState::Deleted)
         };
-        let left = self.registry.read(look).await.map_err(|error| refusal(error.into()))?;
+        let left = self.read(look).await.map_err(refusal)?;
         Ok(if left {
             "its drive does not answer: its label was not updated, and nothing was erased"
         } else {
@@ -150,13 +149,7 @@ impl Volumes {
     }
 
     async fn wanted(&self, name: String, wish: wire::Wish) -> Result<Wanted, Status> {
-        let wire::Wish { size_bytes, parameters, nodes } = wish;
-        let mut wanted = Wanted {
-            name,
-            required_bytes: i64::try_from(size_bytes).unwrap_or(i64::MAX),
-            parameters,
-            ..Wanted::default()
-        };
+        let (mut wanted, nodes) = Wanted::of(name, wish);
         for node in nodes {
             wanted.nodes.insert(self.find_node(node).await.map_err(refusal)?);
         }
@@ -168,8 +161,7 @@ impl Volumes {
             let known = cluster.volume(id)?;
             serde_json::to_string(&objects::volume(cluster, known)).ok()
         };
-        let read = self.registry.read(look).await;
-        let shown = read.map_err(|error| refusal(error.into()))?;
+        let shown = self.read(look).await.map_err(refusal)?;
         shown.ok_or_else(|| refusal(VolumeError::Gone))
     }
 }

@@ -8,6 +8,7 @@ mod told;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use hotbay_api::volumes as wire;
 use hotbay_core::cluster::{
     AttachmentState, Cluster, Node, Sought, Volume, VolumeRefused, VolumeRequest, VolumeState,
 };
@@ -17,6 +18,8 @@ use hotbay_core::volume::class::{Asked, NotAllowed};
 use hotbay_core::volume::{NotASize, Size, Wish};
 use hotbay_registry::{CallError, Registry};
 use thiserror::Error;
+
+use crate::patience::{StoreFailing, unless_failing};
 
 pub(crate) use calls::VolumeCalls;
 pub use platform::Platform;
@@ -54,6 +57,8 @@ pub(crate) enum VolumeError {
     Gone,
     #[error(transparent)]
     Registry(CallError),
+    #[error(transparent)]
+    StoreFailing(#[from] StoreFailing),
 }
 
 impl From<CallError> for VolumeError {
@@ -80,6 +85,13 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// What a caller of ours wants, and the names of the nodes where: these are looked up by whoever knows them.
+    pub(crate) fn of(name: String, wish: wire::Wish) -> (Self, Vec<String>) {
+        let wire::Wish { size_bytes, parameters, nodes } = wish;
+        let required_bytes = i64::try_from(size_bytes).unwrap_or(i64::MAX);
+        (Self { name, required_bytes, parameters, ..Self::default() }, nodes)
+    }
+
     pub(crate) fn wish(self) -> Result<Wish, VolumeError> {
         let Asked { class, claim } = Asked::parse(&self.parameters)?;
         Ok(Wish {
@@ -209,7 +221,7 @@ impl Volumes {
 
     /// The volume that a person means by a name or an id; also one that only a label knows.
     pub(crate) async fn find(&self, name: String) -> Result<VolumeId, VolumeError> {
-        let found = self.registry.read(move |cluster| find(cluster, &name).ok_or(name)).await?;
+        let found = self.read(move |cluster| find(cluster, &name).ok_or(name)).await?;
         found.map_err(|name| VolumeError::NoSuchVolume { name })
     }
 
@@ -237,11 +249,20 @@ impl Volumes {
                 nodes.find(|node| node.record.name.as_str() == name || Some(node.record.id) == id);
             found.map(|node| node.record.id).ok_or(name)
         };
-        self.registry.read(find).await?.map_err(|name| VolumeError::NoSuchNode { name })
+        self.read(find).await?.map_err(|name| VolumeError::NoSuchNode { name })
     }
 
     async fn ask(&self, request: VolumeRequest, who: &str) -> Result<VolumeId, VolumeError> {
-        Ok(self.registry.request(request, who.to_owned()).await?)
+        let asking = self.registry.request(request, who.to_owned());
+        Ok(unless_failing(&self.registry, asking).await??)
+    }
+
+    /// Looks at what is durable.
+    async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Cluster) -> T + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        Ok(unless_failing(&self.registry, self.registry.read(look)).await??)
     }
 
     /// Looks again after every change, until it is done.
@@ -253,7 +274,7 @@ impl Volumes {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             changes.mark_unchanged();
-            let why = match self.registry.read(look.clone()).await? {
+            let why = match self.read(look.clone()).await? {
                 Waited::Done(done) => return Ok(done),
                 Waited::Gone => return Err(VolumeError::Gone),
                 Waited::Yet(why) => why,

@@ -37,7 +37,7 @@ impl Platform {
 
     async fn told(&self, id: VolumeId) -> Result<Volume, Failure> {
         let look = move |cluster: &Cluster| cluster.volume(id).map(|known| told(cluster, known));
-        let read = self.volumes.registry.read(look).await.map_err(VolumeError::from)?;
+        let read = self.volumes.read(look).await?;
         read.ok_or_else(|| Failure::new(FailureKind::NotFound, "there is no such volume"))
     }
 }
@@ -70,7 +70,7 @@ impl ControllerPlatform for Platform {
             let known = cluster.volume(volume)?.attachments.get(&node)?;
             Some(known.record.read_only)
         };
-        let there = self.volumes.registry.read(look).await.map_err(VolumeError::from)?;
+        let there = self.volumes.read(look).await?;
         if there.is_some_and(|there| there != readonly) {
             let words = "it is attached there already, and not in this way; detach it first";
             return Err(Failure::new(FailureKind::AlreadyExists, words));
@@ -98,7 +98,7 @@ impl ControllerPlatform for Platform {
             volumes.truncate(limit);
             VolumePage { volumes, more }
         };
-        Ok(self.volumes.registry.read(look).await.map_err(VolumeError::from)?)
+        Ok(self.volumes.read(look).await?)
     }
 
     async fn capacity(&self, query: CapacityQuery) -> Result<Capacity, Failure> {
@@ -114,7 +114,7 @@ impl ControllerPlatform for Platform {
             claim,
         };
         let look = move |cluster: &Cluster| cluster.room(&sought(&wish, None));
-        let room = self.volumes.registry.read(look).await.map_err(VolumeError::from)?;
+        let room = self.volumes.read(look).await?;
         Ok(Capacity {
             available_bytes: room.bytes,
             largest_volume_bytes: Some(room.largest_bytes),
@@ -125,7 +125,7 @@ impl ControllerPlatform for Platform {
     async fn node_exists(&self, node: NodeId) -> Result<bool, Failure> {
         let look =
             move |cluster: &Cluster| cluster.node(node).is_some_and(|known| !known.record.purged);
-        Ok(self.volumes.registry.read(look).await.map_err(VolumeError::from)?)
+        Ok(self.volumes.read(look).await?)
     }
 }
 
@@ -201,7 +201,7 @@ impl From<VolumeError> for Failure {
             }
             // What was asked for may still come: nobody must take it for refused.
             VolumeError::NotYet { .. } | VolumeError::Gone => FailureKind::Aborted,
-            VolumeError::Registry(_) => FailureKind::Unavailable,
+            VolumeError::Registry(_) | VolumeError::StoreFailing(_) => FailureKind::Unavailable,
         };
         let mut message = error.to_string();
         if let Some(cause) = std::error::Error::source(&error) {

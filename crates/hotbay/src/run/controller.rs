@@ -1,16 +1,15 @@
 //! `hotbay controller`: the registry on the embedded store, and the socket that everybody talks to.
 
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use clap::Args;
 use hotbay_core::ids::{ClusterId, TermId};
+use hotbay_csi::serve::Socket;
 use hotbay_registry::{RedbStore, Registry, Surroundings};
-use tokio::net::UnixListener;
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
@@ -72,7 +71,6 @@ fn start(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
 
 async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
     let (sockets, addresses) = up::listening(&settings)?;
-    // The store's lock comes first: whoever has it may take the socket.
     let store = RedbStore::open(&data_dir)?;
     let surroundings = Surroundings {
         cluster: ClusterId::from_bits(fresh()),
@@ -83,10 +81,14 @@ async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode
     };
     let (registry, ended) = Registry::start(store, surroundings)?;
     let doors = door::open(&data_dir, settings.listen_agents.value, addresses).await?;
-    let listeners = sockets.iter().map(|path| listen(path)).collect::<Result<_, _>>()?;
-    if let Some(http) = settings.http.value {
+    // Their files go with these values, at the end of this function.
+    let bound = sockets.iter().map(|path| Socket::bind(path)).collect::<Result<Vec<_>, _>>()?;
+    let listeners = bound.iter().map(Socket::listener).collect::<Result<_, _>>()?;
+    let http = settings.http.value.map(|path| Socket::bind(&path)).transpose()?;
+    if let Some(http) = &http {
         // Ends with this process: whatever was answered is durable.
-        tokio::spawn(hotbay_control::serve_http(registry.clone(), listen(&http)?, fresh));
+        let serving = hotbay_control::serve_http(registry.clone(), http.listener()?, fresh);
+        tokio::spawn(serving);
     }
     if let Some(path) = settings.csi.value {
         csi::serve_controller(&path, registry.clone(), fresh)?;
@@ -119,20 +121,6 @@ async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode
 async fn stopped_for_long() {
     stop::told_to_stop().await;
     tokio::time::sleep(GRACE).await;
-}
-
-fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
-    bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))
-}
-
-fn bind(socket: &Path) -> std::io::Result<UnixListener> {
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let listener = UnixListener::bind(socket)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
 }
 
 fn fresh() -> u128 {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use hotbay_core::ids::VolumeId;
 use hotbay_core::volume::orders::Grant;
 use hotbay_csi::platform::{
-    Condition, ExpandOnNode, Failure, FailureKind, NodeInfo, NodePlatform, PublishVolume,
+    Access, Condition, ExpandOnNode, Failure, FailureKind, NodeInfo, NodePlatform, PublishVolume,
     StageVolume, Stats, StatsQuery, Texts, Usage,
 };
 use hotbay_host::filesystem::{FilesystemDone, FilesystemTask as Task, MountSeen};
@@ -40,6 +40,10 @@ impl NodePlatform for Platform {
         let staging_path = text(request.staging_path.clone())?;
         let found = lookup::ask(&self.questions, Some(volume)).await?;
         let grant = granted(&found, &request.publish_context)?;
+        // A record that cannot be read is replaced by this stage.
+        if let Ok(Some(before)) = self.stagings.get(volume) {
+            same_access(&before, &request.access, FailureKind::AlreadyExists)?;
+        }
         if self.keeps_its_dummy(volume).await? {
             return Ok(());
         }
@@ -99,6 +103,9 @@ impl NodePlatform for Platform {
         let (staging_path, target) =
             (text(request.staging_path.clone())?, text(request.target_path.clone())?);
         let staging = self.stagings.get(volume)?;
+        if let Some(staging) = &staging {
+            same_access(staging, &request.access, FailureKind::FailedPrecondition)?;
+        }
         if let Some(Staging { shows: Shows::Fake { .. }, done, .. }) = &staging {
             return match done {
                 true => self.publish_fake(&request, &target).await,
@@ -276,6 +283,18 @@ pub(super) fn no_such_volume() -> Failure {
 pub(super) fn not_staged(path: &str) -> Failure {
     let words = format!("it is not staged at {path}: NodeStageVolume comes first");
     Failure::new(FailureKind::FailedPrecondition, words)
+}
+
+/// A pod that writes to the device of a filesystem that another has mounted destroys it.
+fn same_access(staging: &Staging, asked: &Access, kind: FailureKind) -> Result<(), Failure> {
+    if staging.block == asked.is_block() {
+        return Ok(());
+    }
+    let words = match staging.block {
+        true => "it is staged as raw block, not as a filesystem: NodeUnstageVolume comes first",
+        false => "it is staged as a filesystem, not as raw block: NodeUnstageVolume comes first",
+    };
+    Err(Failure::new(kind, words))
 }
 
 pub(super) fn not_ours(path: &str, seen: &MountSeen) -> Failure {

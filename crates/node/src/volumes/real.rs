@@ -57,6 +57,11 @@ impl Platform {
         let kind = kind_of(access, volume_context)?;
         let seen = self.mounted_at(&target).await?;
         if !seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
+            // No tool checks a filesystem that is mounted, and two stagings of one volume would be two truths.
+            if let Some(at) = shown_at(&mapping).map_err(mount_table)?.first() {
+                let words = format!("it is mounted at {at} already: NodeUnstageVolume comes first");
+                return Err(Failure::new(FailureKind::AlreadyExists, words).into());
+            }
             let made = self.prepare(&mapping, kind, volume_context, (read_only, formatted)).await?;
             if !formatted {
                 self.note_formatted(*volume, made).await?;
