@@ -146,7 +146,7 @@ const LIMIT_BYTES: u64 = 64 << 20;
 
 /// A change of a volume in the table, or of another.
 fn any_change(bytes: &mut Bytes<'_>, table: &[Extent]) -> Change {
-    let (kind, which) = (bytes.pick(5), usize::from(bytes.byte()));
+    let (kind, which) = (bytes.pick(6), usize::from(bytes.byte()));
     let known = table.get(which);
     let volume = known.map_or(VolumeId::from_bits(which as u128), |extent| extent.volume);
     let part = known.map_or(0, |extent| extent.part);
@@ -186,6 +186,7 @@ fn extent(volume: u128, usage: Use, claim: Option<Claim>) -> Extent {
 pub(crate) fn extents_seeds() -> Vec<Vec<u8>> {
     let claim = Claim::new("default", "data-0").expect("short names");
     let (used, dirty) = (extent(1, Use::Used, Some(claim)), extent(2, Use::Dirty, None));
+    let used = Extent { formatted: true, ..used };
     let table = |extents: &[Extent]| extents::encode(extents);
     let both = table(&[used.clone(), dirty]);
     let with = |order: &[u8]| [&both[..], order].concat();
@@ -197,6 +198,8 @@ pub(crate) fn extents_seeds() -> Vec<Vec<u8>> {
         with(&[0, 3, 1, 1, 20]),
         with(&[1, 3, 1, 1, 20]),
         with(&[0, 0, 9, 8, 20, 1, 20, 2, 0]),
+        // A volume that was formatted.
+        with(&[0, 4, 0]),
     ]
 }
 

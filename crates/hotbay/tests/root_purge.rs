@@ -1,5 +1,5 @@
-//! A host is purged with volumes on its drives, and comes back: its drives are closed once nothing uses them, nothing on
-//! them is touched, and a person may take it all back.
+//! A host is purged with volumes on its drives, and comes back: its drives are closed once nothing uses them, nothing
+//! on them is touched, and a person may take it all back.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 

@@ -198,8 +198,8 @@ impl World {
         self.disks[disk].label.zero(range.start..range.start + some);
     }
 
-    /// What keeps a machine from closing a drive that it holds: the volumes on it, or, if they were given up, those that
-    /// are mapped there.
+    /// What keeps a machine from closing a drive that it holds: the volumes on it, or, if they were given up, those
+    /// that are mapped there.
     pub(crate) fn in_use(
         &self,
         machine: usize,

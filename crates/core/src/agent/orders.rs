@@ -109,8 +109,8 @@ impl Agent {
             before.and_then(|memory| memory.in_force)
         };
         let wiped = before.and_then(|memory| memory.wiped);
-        let in_force_before = before.is_some_and(|memory| memory.given_up);
-        let given_up = if acceptable { order.given_up } else { in_force_before };
+        let given_up_before = before.is_some_and(|memory| memory.given_up);
+        let given_up = if acceptable { order.given_up } else { given_up_before };
         let after = DriveMemory {
             seen: order.ordered,
             in_force,

@@ -1,6 +1,7 @@
 //! Every byte of the table, and every way to find it: whole, cut off, of another size, somebody else's.
 
-use super::*;
+use super::super::take;
+use super::{DriveId, LEAST_DRIVE_BYTES, MIB, Part, Table, TableState, Unfit};
 
 const DRIVE: DriveId = DriveId::from_bits(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff);
 

@@ -9,7 +9,7 @@ use hotbay_core::ids::VolumeId;
 use hotbay_core::label::change::Change;
 use hotbay_host::mapping::{MappingError, MappingKind, Segment, Wanted};
 use hotbay_host::proof::{Blocker, Proof};
-use hotbay_host::worker::{AttachError, Detach, Request, WorkerError};
+use hotbay_host::worker::{AttachError, Detach, Request, Response, WorkerError};
 use rustix::process::Signal;
 
 use crate::Test;
@@ -386,10 +386,16 @@ fn started_again() {
         drive.descriptor = Some(descriptor);
         assert_eq!(drive.map(&workers, &wanted).await, Ok(mapping.clone()));
         let mapped = Blocker::Mapping { volume: volume(1), path: mapping.path };
-        let request = Detach { even_with_volumes: true, ..detach_of(&drive.seen) };
-        let detached = detach(&workers, request, drive.descriptor.take()).await;
-        assert_eq!(detached.proof, Proof::Blocked { by: vec![mapped] });
+        // Invariant 5: also a drive whose volumes were given up stays open while one of them is mapped.
+        let given_up = || Detach { even_with_volumes: true, ..detach_of(&drive.seen) };
+        let descriptors = drive.descriptor.take().into_iter().collect();
+        let running = workers.start(Request::Detach(given_up()), descriptors).unwrap();
+        let mut done = running.await.unwrap();
+        assert_eq!(done.response, Response::StillMapped { by: vec![mapped] });
+        assert!(seen(&workers, &path).await.label.unwrap().in_operation, "nothing was done");
         assert_eq!(unmap(&workers, volume(1)).await, Ok(true));
+        let detached = detach(&workers, given_up(), done.descriptors.pop()).await;
+        assert_eq!((detached.label_not_updated, detached.proof), (None, Proof::Proved));
         assert!(exclusive_is_free(&path));
     });
 }

@@ -1,5 +1,5 @@
-//! Volumes that have a filesystem: the label of their drive is to say so before anybody writes into it. A stage waits for
-//! that, so that no later one makes another over it.
+//! Volumes that have a filesystem: the label of their drive is to say so before anybody writes into it. A stage waits
+//! for that, so that no later one makes another over it.
 
 use hotbay_core::agent::Event;
 use hotbay_core::ids::{DriveId, VolumeId};

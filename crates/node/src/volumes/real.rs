@@ -1,7 +1,7 @@
 //! The volume itself, shown to pods.
 //!
 //! ```text
-//! stage    map ─▶ read ─▶ (make, where nothing was ever) ─▶ check ─▶ note on the label ─▶ mount at the staging path ─▶ grow
+//! stage    map ─▶ read ─▶ make where nothing ever was, else check ─▶ note on the label ─▶ mount ─▶ grow
 //! publish  bind the staging path, or the device, to the target
 //! ```
 
@@ -141,8 +141,8 @@ impl Platform {
         self.children.map(wanted, placed.descriptor).await
     }
 
-    /// Has the label say that there is a filesystem, before anybody writes into it: whatever becomes of it, none is made
-    /// over what was written. Without that, one that was just made is not used; one that was there before is.
+    /// Has the label say that there is a filesystem, before anybody writes into it: whatever becomes of it, none is
+    /// made over what was written. Without that, one that was just made is not used; one that was there before is.
     async fn note_formatted(&self, volume: VolumeId, made: bool) -> Result<(), Fault> {
         match lookup::formatted(&self.questions, volume).await {
             Err(failure) if !made => {
@@ -216,8 +216,9 @@ impl Platform {
 fn lost_filesystem(mapping: &Mapping, kind: FilesystemKind) -> Fault {
     let path = &mapping.path;
     let words = format!(
-        "it had a filesystem, and none is found on it any more; none is made, because data may still be there: repair it \
-         on this node at {path}, or, if nothing of it is needed, make one there (mkfs.{kind} {path}) or delete the volume"
+        "it had a filesystem, and none is found on it any more; none is made, because data may still be there: repair \
+         it on this node at {path}, or, if nothing of it is needed, make one there (mkfs.{kind} {path}) or delete the \
+         volume"
     );
     let failure = Failure::new(FailureKind::Unavailable, words);
     Fault { failure, suspect: Suspect::Filesystem, clear: true }
