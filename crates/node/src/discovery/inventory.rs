@@ -72,6 +72,8 @@ pub(super) struct Inventory {
     paths: BTreeMap<DeviceNumber, String>,
     /// The number of the last look at any device.
     looks: u64,
+    /// How many mount tables were taken note of.
+    mount_tables: u64,
     changed: bool,
 }
 
@@ -162,11 +164,16 @@ impl Inventory {
 
     /// The mount table was read.
     pub(super) fn mounted(&mut self, now: &MountedNow) {
+        self.mount_tables += 1;
         for seen in self.seen.values_mut() {
             if seen.candidate.read_mounts(now) {
                 self.changed |= seen.tell(self.context.ours);
             }
         }
+    }
+
+    pub(super) fn mount_tables(&self) -> u64 {
+        self.mount_tables
     }
 
     /// Plain files were written to.

@@ -89,9 +89,11 @@ pub(crate) struct Discovery {
 /// A job that was done beside the loop.
 #[derive(Debug)]
 enum Ended {
-    Listed(Result<Listed, ScanError>),
+    /// With how many mount tables had been taken note of when it began.
+    Listed(Result<Listed, ScanError>, u64),
     Mounts(Result<MountedNow, ScanError>),
-    Probed(Run, Result<Option<Box<Located>>, ScanError>),
+    /// The same.
+    Probed(Run, Result<Option<Box<Located>>, ScanError>, u64),
     Read(Box<ReadEnd>),
 }
 
@@ -160,12 +162,13 @@ impl Discovery {
 
     /// Begins whatever is due.
     fn work(&mut self) {
+        let tables = self.inventory.mount_tables();
         while let Some(work) = self.queue.take(self.clock.now()) {
             match work {
                 Work::Rescan => {
                     self.metrics.count().resyncs += 1;
                     let selections = self.selections.clone();
-                    self.jobs.spawn_blocking(move || Ended::Listed(list(&selections)));
+                    self.jobs.spawn_blocking(move || Ended::Listed(list(&selections), tables));
                 }
                 Work::Mounts => {
                     self.jobs.spawn_blocking(|| Ended::Mounts(MountedNow::read()));
@@ -178,7 +181,9 @@ impl Discovery {
                         continue;
                     }
                     let selections = self.selections.clone();
-                    self.jobs.spawn_blocking(move || Ended::Probed(run, probe(run, &selections)));
+                    self.jobs.spawn_blocking(move || {
+                        Ended::Probed(run, probe(run, &selections), tables)
+                    });
                 }
             }
         }
@@ -192,8 +197,9 @@ impl Discovery {
     fn ended(&mut self, ended: Result<Ended, tokio::task::JoinError>) {
         let now = self.clock.now();
         match ended {
-            Ok(Ended::Listed(result)) => {
+            Ok(Ended::Listed(result, tables)) => {
                 self.queue.finished(Work::Rescan.subject(), now);
+                self.doubt_mounts(tables);
                 match result {
                     Ok(listed) => {
                         self.inventory.listed(listed);
@@ -216,8 +222,9 @@ impl Discovery {
                     }
                 }
             }
-            Ok(Ended::Probed(run, result)) => {
+            Ok(Ended::Probed(run, result, tables)) => {
                 self.queue.finished(Work::Probe(run).subject(), now);
+                self.doubt_mounts(tables);
                 match result {
                     Ok(candidate) => self.probed(run, candidate.map(|candidate| *candidate)),
                     Err(error) => {
@@ -244,6 +251,14 @@ impl Discovery {
             }
             // A job that panicked has said so; what it was to find is found by the next listing.
             Err(_) => self.news.look_again_later(),
+        }
+    }
+
+    /// A job that has read the mount table for itself may have read it before the one that was taken note of meanwhile,
+    /// and nothing would tell of that mount again.
+    fn doubt_mounts(&mut self, tables_when_begun: u64) {
+        if self.inventory.mount_tables() != tables_when_begun {
+            self.queue.mounts_changed(self.clock.now());
         }
     }
 
