@@ -13,8 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The store has failed for too long, and why.
 #[derive(Debug, Error)]
 #[error(
-    "not answered yet: the registry cannot write its store now ({0}); what was asked may be done when it can, and asking \
-     again is safe"
+    "not answered yet: the registry cannot write its store now ({0}); what was asked may be done when it can, and \
+     asking again is safe"
 )]
 pub(crate) struct StoreFailing(String);
 

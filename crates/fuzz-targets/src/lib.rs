@@ -8,6 +8,7 @@
 //! - [`machine`]: what the Linux machine and its programs say.
 //! - [`typed`]: what people type.
 //! - [`wire`]: what comes over a socket.
+//! - [`http_volumes`]: what programs ask of volumes over HTTP.
 //! - [`csi`]: what Kubernetes asks for.
 //! - [`agent`]: any legal sequence of events.
 
@@ -15,6 +16,7 @@ mod agent;
 mod bytes;
 mod csi;
 mod drive;
+mod http_volumes;
 mod machine;
 mod stored;
 mod typed;
@@ -34,7 +36,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 22] = [
     Target { name: "label", run: drive::label, seeds: drive::label_seeds },
     Target { name: "extents", run: drive::extents, seeds: drive::extents_seeds },
     Target { name: "table", run: drive::table, seeds: drive::table_seeds },
@@ -54,6 +56,7 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "registry_message", run: wire::registry_message, seeds: wire::registry_seeds },
     Target { name: "action", run: wire::action, seeds: wire::action_seeds },
     Target { name: "http_body", run: wire::http_body, seeds: wire::http_body_seeds },
+    Target { name: "http_volumes", run: http_volumes::bodies, seeds: http_volumes::body_seeds },
     Target { name: "csi_request", run: csi::requests, seeds: csi::request_seeds },
     Target { name: "agent_machine", run: agent::agent_machine, seeds: agent::machine_seeds },
 ];

@@ -8,7 +8,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hotbay_api::csi::ProbeRequest;
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
 use super::life::{Client, Step, USUAL_BYTES};
 use super::rig::Rig;
@@ -25,7 +24,7 @@ pub(super) fn name(step: Step) -> &'static str {
         Step::Create | Step::Delete => "4 KiB written and synced",
         Step::Publish | Step::Unpublish => "an empty gRPC call",
         Step::Stage => "losetup, mkfs.ext4, mount",
-        Step::Mount => "a bind mount",
+        Step::Mount => "mount --bind",
         Step::Unmount => "umount",
         Step::Unstage => "umount, losetup -d",
     }
@@ -64,12 +63,15 @@ impl Peer {
             Step::Stage => {
                 self.device = loop_device(&self.file)?;
                 run(Command::new("mkfs.ext4").args(["-q", &self.device]))?;
-                mount(&*self.device, &self.staging, "ext4", MountFlags::empty(), None)?;
+                run(Command::new("mount").arg(&self.device).arg(&self.staging))?;
             }
-            Step::Mount => mount_bind(&self.staging, &self.target)?,
-            Step::Unmount => unmount(&self.target, UnmountFlags::empty())?,
+            Step::Mount => {
+                let (staging, target) = (&self.staging, &self.target);
+                run(Command::new("mount").arg("--bind").arg(staging).arg(target))?;
+            }
+            Step::Unmount => drop(run(Command::new("umount").arg(&self.target))?),
             Step::Unstage => {
-                unmount(&self.staging, UnmountFlags::empty())?;
+                run(Command::new("umount").arg(&self.staging))?;
                 run(Command::new("losetup").args(["-d", &self.device]))?;
             }
             Step::Publish | Step::Unpublish => {}

@@ -1,5 +1,5 @@
-//! A registry and an agent of the real program over loop devices. All of it goes with the value: processes, mounts, loop
-//! devices and files, whatever has happened before.
+//! A registry and an agent of the real program over loop devices. All of it goes with the value: processes, mounts,
+//! loop devices and files, whatever has happened before.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

@@ -66,12 +66,7 @@ pub(super) async fn create(
     Extension(Fresh(fresh)): Extension<Fresh>,
     request: Request,
 ) -> Answer {
-    let CreateBody { name, size_bytes, parameters, nodes } = read(request).await?;
-    // Zero is "not said" elsewhere; who has a field for it has said it.
-    if size_bytes == 0 {
-        return Err(Refusal::argument("sizeBytes is 0: a volume has 1 MiB or more"));
-    }
-    let wish = wire::Wish { size_bytes, parameters, nodes };
+    let (name, wish) = created(&whole_body(request).await?).map_err(Refusal::argument)?;
     Ok(json(Volumes { registry, fresh }.make(name, wish, &caller).await?))
 }
 
@@ -94,15 +89,27 @@ pub(super) async fn expand(
     request: Request,
 ) -> Answer {
     let name = name_in_path(name)?;
-    let ExpandBody { size_bytes } = read(request).await?;
+    let size_bytes = expanded(&whole_body(request).await?).map_err(Refusal::argument)?;
     let grown = Volumes { registry, fresh }.grow(name, size_bytes, &caller).await;
     Ok(json(grown.map_err(|status| listed_at(status.into(), PATH))?))
 }
 
-async fn read<T: DeserializeOwned>(request: Request) -> Result<T, Refusal> {
-    let body = whole_body(request).await?;
-    let read = serde_json::from_slice(&body).map(|Object(body)| body);
-    read.map_err(|error| {
-        Refusal::argument(plain(&format!("the body is not what is expected, in JSON: {error}")))
-    })
+/// What the body of `POST /v1/volumes` asks for: a name and a wish; in words, why it is none.
+pub(super) fn created(body: &[u8]) -> Result<(String, wire::Wish), String> {
+    let CreateBody { name, size_bytes, parameters, nodes } = read(body)?;
+    // Zero is "not said" elsewhere; who has a field for it has said it.
+    if size_bytes == 0 {
+        return Err("sizeBytes is 0: a volume has 1 MiB or more".to_owned());
+    }
+    Ok((name, wire::Wish { size_bytes, parameters, nodes }))
+}
+
+/// How large the body of `POST /v1/volumes/{name}/expand` wants a volume; in words, why it says nothing.
+pub(super) fn expanded(body: &[u8]) -> Result<u64, String> {
+    read(body).map(|ExpandBody { size_bytes }| size_bytes)
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    let read = serde_json::from_slice(body).map(|Object(body)| body);
+    read.map_err(|error| plain(&format!("the body is not what is expected, in JSON: {error}")))
 }
