@@ -23,6 +23,8 @@ fn a_full_disk_below_the_registry_loses_no_volume() {
     cluster.start_agent();
     cluster.wait_ready();
     let rig = Rig::of(cluster);
+    // Named again, so that it goes first: the folder is removed with the rig.
+    let disk = disk;
     let caller = rig.caller();
     let volume = |number: usize| Volume {
         bytes: MIB,

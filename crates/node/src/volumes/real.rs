@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hotbay_core::ids::VolumeId;
 use hotbay_core::volume::orders::Grant;
+use hotbay_core::words::plain;
 use hotbay_csi::platform::{
     Access, AccessMode, Failure, FailureKind, PublishVolume, StageVolume, Texts,
 };
@@ -59,6 +60,7 @@ impl Platform {
         if !seen.as_ref().is_some_and(|seen| seen.is_filesystem_of(&mapping)) {
             // No tool checks a filesystem that is mounted, and two stagings of one volume would be two truths.
             if let Some(at) = shown_at(&mapping).map_err(mount_table)?.first() {
+                let at = plain(at);
                 let words = format!("it is mounted at {at} already: NodeUnstageVolume comes first");
                 return Err(Failure::new(FailureKind::AlreadyExists, words).into());
             }
