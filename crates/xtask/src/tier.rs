@@ -133,8 +133,8 @@ fn tests_beside_each_other(workspace: &Workspace) -> Vec<Step> {
     all.args(names.iter().flat_map(|name| ["--test", name]));
     let mut steps = vec![
         child("build", all),
-        beside("test units", test(workspace, &["--lib", "--bins"])),
-        beside("test examples", test(workspace, &["--doc"])),
+        beside("unit tests", test(workspace, &["--lib", "--bins"])),
+        beside("examples in docs", test(workspace, &["--doc"])),
     ];
     let one = |name: &&str| beside(&format!("test {name}"), test(workspace, &["--test", name]));
     steps.extend(names.iter().map(one));

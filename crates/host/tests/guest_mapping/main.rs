@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use hotbay_guest::{Bus, Drive, Guest, Machine, cases};
+use hotbay_host::mapping::MappingKind;
 
 const DRIVE_BYTES: u64 = 1 << 30;
 
@@ -43,17 +44,23 @@ fn main() -> ExitCode {
         ["drive-worker"] => hotbay_host::worker::worker_main(|_| {}),
         ["drive-worker", step] => holders::worker_that_stops_at(step),
         [hold, path] if hold.starts_with("hold-") => holders::hold(hold, path),
-        ["inside", "measure", drive] => {
-            rig::block_on(measure::run(drive.to_owned()));
-            ExitCode::SUCCESS
-        }
+        ["inside", "measure-device-mapper", drive] => measured(drive, MappingKind::DeviceMapper),
+        ["inside", "measure-loop", drive] => measured(drive, MappingKind::Loop),
         ["inside", case, drive] => inside::run(case, drive),
         ["measure"] => outside(|guest, _| {
-            ask(guest, "measure");
+            println!("| I/O through | what | of the drive's rate | drive, MiB/s | budget |");
+            println!("|---|---|---|---|---|");
+            ask(guest, "measure-device-mapper");
+            ask(guest, "measure-loop");
             ExitCode::SUCCESS
         }),
         _ => outside(|guest, machine| cases::run(guest, &machine.console(), CASES)),
     }
+}
+
+fn measured(drive: &str, kind: MappingKind) -> ExitCode {
+    rig::block_on(measure::run(drive.to_owned(), kind));
+    ExitCode::SUCCESS
 }
 
 fn outside(with: impl FnOnce(&mut Guest, &Machine) -> ExitCode) -> ExitCode {
@@ -85,6 +92,6 @@ fn ask(guest: &mut Guest, case: &str) {
     let output = guest.run(&zero).unwrap();
     assert!(output.success(), "{output:?}");
     let output = guest.run(&format!("hotbay inside {case} /dev/{drive}")).unwrap();
-    println!("{}{}", output.stdout, output.stderr);
+    print!("{}{}", output.stdout, output.stderr);
     assert!(output.success(), "{case}");
 }

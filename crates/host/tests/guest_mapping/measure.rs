@@ -17,12 +17,12 @@ use crate::volumes::{Drive, MIB, unmap};
 const VOLUME_MIB: u64 = 256;
 const START_MIB: u64 = 200;
 /// Of each kind of I/O, on each device in turn.
-const ROUNDS: usize = 25;
+const ROUNDS: usize = 21;
 const LARGE: usize = 1 << 20;
 const SMALL: usize = 4096;
 /// How many of each in a round.
-const LARGE_COUNT: u64 = 96;
-const SMALL_COUNT: u64 = 1_024;
+const LARGE_COUNT: u64 = 192;
+const SMALL_COUNT: u64 = 512;
 /// Large pages, so that all kinds of drives take the buffer.
 const ALIGNMENT: usize = 4096;
 
@@ -41,28 +41,28 @@ const WORKLOADS: [Workload; 4] = [
     Workload { name: "4 KiB random write", bytes: SMALL, count: SMALL_COUNT, write: true },
 ];
 
-pub(crate) async fn run(path: String) {
+/// Of one kind of mapping, as lines of a table.
+pub(crate) async fn run(path: String, kind: MappingKind) {
     let rig = Rig::new();
     let workers = rig.workers();
     let mut drive = Drive::existing(&workers, path.clone(), crate::DRIVE_BYTES).await;
     let wanted = drive.place(1, START_MIB, VOLUME_MIB);
-    println!("| I/O through | what | of the drive's rate | drive, MiB/s | budget |");
-    println!("|---|---|---|---|---|");
-    let mapping = drive.map(&workers, &wanted).await.unwrap();
-    assert_eq!(mapping.kind, MappingKind::DeviceMapper);
-    compare("device-mapper", &path, &mapping);
-    assert_eq!(unmap(&workers, wanted.volume).await, Ok(true));
-
-    // Attached as a loop device is, it gets no guard.
     let close = Detach { even_with_volumes: true, ..detach_of(&drive.seen) };
-    detach(&workers, close, drive.descriptor.take()).await;
-    let as_loop = Attach { kind: DeviceKind::Loop, ..attach_of(&drive.seen) };
-    let (_, descriptor) = attach(&workers, as_loop).await.unwrap();
-    drive.descriptor = Some(descriptor);
+    let name = match kind {
+        MappingKind::DeviceMapper => "device-mapper",
+        MappingKind::Loop => {
+            // Attached as a loop device is, it gets no guard.
+            detach(&workers, close.clone(), drive.descriptor.take()).await;
+            let as_loop = Attach { kind: DeviceKind::Loop, ..attach_of(&drive.seen) };
+            drive.descriptor = Some(attach(&workers, as_loop).await.unwrap().1);
+            "loop device"
+        }
+    };
     let mapping = drive.map(&workers, &wanted).await.unwrap();
-    assert_eq!(mapping.kind, MappingKind::Loop);
-    compare("loop device", &path, &mapping);
+    assert_eq!(mapping.kind, kind);
+    compare(name, &path, &mapping);
     assert_eq!(unmap(&workers, wanted.volume).await, Ok(true));
+    detach(&workers, close, drive.descriptor.take()).await;
 }
 
 fn compare(name: &str, drive: &str, mapping: &Mapping) {
