@@ -2,6 +2,7 @@
 //! itself: it is the quarantine of its drive.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hotbay_core::ids::VolumeId;
@@ -12,6 +13,7 @@ use hotbay_host::mapping::{Mapping, MappingError, Segment, Wanted};
 use hotbay_host::worker::{NotStarted, Request, Response, Workers};
 
 use super::fault::{Fault, of_filesystem, of_mapping};
+use super::looks::Looks;
 
 /// How long a mapping may take, and a look at a mount.
 const SHORT: Duration = Duration::from_secs(20);
@@ -22,11 +24,12 @@ const LONG: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone)]
 pub(crate) struct Children {
     workers: Workers,
+    looks: Arc<Looks>,
 }
 
 impl Children {
     pub(crate) fn new(workers: Workers) -> Self {
-        Self { workers }
+        Self { workers, looks: Arc::default() }
     }
 
     pub(super) async fn map(&self, wanted: Wanted, drive: OwnedFd) -> Result<Mapping, Fault> {
@@ -56,14 +59,24 @@ impl Children {
 
     /// The mapping of a volume, if it has one.
     pub(super) async fn mapping(&self, volume: VolumeId) -> Result<Option<Mapping>, Fault> {
-        let after = volume.to_bits().checked_sub(1).map(VolumeId::from_bits);
-        match self.ask(Request::ListMappings { after }, Vec::new(), SHORT).await? {
-            Response::Mappings(page) => {
-                let page = page.map_err(|error| of_mapping(&error))?;
-                let mut found = page.mappings.into_iter();
-                Ok(found.find(|mapping| mapping.volume == volume))
+        let all = self.looks.together(|| self.mappings()).await?;
+        Ok(all.iter().find(|mapping| mapping.volume == volume).cloned())
+    }
+
+    /// All mappings of this machine.
+    async fn mappings(&self) -> Result<Vec<Mapping>, Fault> {
+        let mut all: Vec<Mapping> = Vec::new();
+        loop {
+            let after = all.last().map(|mapping| mapping.volume);
+            let page = match self.ask(Request::ListMappings { after }, Vec::new(), SHORT).await? {
+                Response::Mappings(page) => page.map_err(|error| of_mapping(&error))?,
+                other => return Err(unexpected(&other).into()),
+            };
+            let is_last = !page.more || page.mappings.is_empty();
+            all.extend(page.mappings);
+            if is_last {
+                return Ok(all);
             }
-            other => Err(unexpected(&other).into()),
         }
     }
 

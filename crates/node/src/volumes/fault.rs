@@ -17,7 +17,7 @@ pub(super) enum Suspect {
 }
 
 /// A step that failed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) failure: Failure,
     pub(super) suspect: Suspect,
