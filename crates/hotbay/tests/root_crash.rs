@@ -70,9 +70,10 @@ fn survives(cluster: &mut Cluster, doing: Doing, armed: &str) -> bool {
         // The registry died before it took the action; the caller was told to try again, and does.
         assert_eq!(status.code(), Some(3), "{verb} while dying at {armed}");
         eventually("the retried action succeeds", || {
+            // Who hears of a death first is open: it may be seen only the next time round.
             start_what_died(cluster);
             cluster
-                .client(&["drive", verb, &cluster.target(0), "--wait"])
+                .client(&["drive", verb, &cluster.target(0), "--wait", "--timeout", "5s"])
                 .status
                 .success()
                 .then_some(())
