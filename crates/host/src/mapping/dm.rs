@@ -31,23 +31,32 @@ const SECTOR: u64 = 512;
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 const REMOVE_PAUSE: Duration = Duration::from_millis(10);
 
+const LISTING: &str = "list the devices of device-mapper";
 const NO_DEVICE_MAPPER: &str = "the kernel has no device-mapper";
 
 /// All device-mapper devices that are mappings of ours.
 pub(super) fn all(dir: &RuntimeDir) -> Result<Vec<Mapping>, MappingError> {
-    let listing = failed("list the devices of device-mapper");
+    let mut found = Vec::new();
+    for (status, table) in ours()? {
+        let node = node(dir, &format!("dm-{}", status.number.minor), status.number);
+        let path = node.map_err(failed(LISTING))?.display().to_string();
+        found.extend(mapping(&status, &table, path));
+    }
+    Ok(found)
+}
+
+/// Everything with a name of a mapping, and its table.
+fn ours() -> Result<Vec<(Status, Vec<Target>)>, MappingError> {
+    let listing = failed(LISTING);
     let Some(control) = Control::open().map_err(&listing)? else { return Ok(vec![]) };
     let mut found = Vec::new();
-    for (name, number) in control.list().map_err(&listing)? {
+    for (name, _) in control.list().map_err(&listing)? {
         if !is_dm_name(&name) {
             continue;
         }
         // Gone since it was listed.
         let Some(status) = control.status(&name).map_err(&listing)? else { continue };
-        let table = control.table(&name).map_err(&listing)?;
-        let node = node(dir, &format!("dm-{}", number.minor), number);
-        let path = node.map_err(&listing)?.display().to_string();
-        found.extend(mapping(&status, &table, path));
+        found.push((status, control.table(&name).map_err(&listing)?));
     }
     Ok(found)
 }
@@ -234,18 +243,11 @@ pub(super) fn unguard(drive: DriveId) -> Result<bool, MappingError> {
 
 /// Every volume that is mapped, with the path of its device and the numbers of what that is over.
 pub(super) fn over_numbers() -> Result<Vec<(VolumeId, String, Vec<DeviceNumber>)>, MappingError> {
-    let listing = failed("list the devices of device-mapper");
-    let Some(control) = Control::open().map_err(&listing)? else { return Ok(vec![]) };
     let mut found = Vec::new();
-    for (name, number) in control.list().map_err(&listing)? {
-        if !is_dm_name(&name) {
-            continue;
-        }
-        let Some(status) = control.status(&name).map_err(&listing)? else { continue };
+    for (status, table) in ours()? {
         let Some((volume, _)) = of_uuid(&status.uuid) else { continue };
-        let table = control.table(&name).map_err(&listing)?;
         let over = table.iter().filter_map(segment).map(|(over, _)| over).collect();
-        found.push((volume, format!("/dev/dm-{}", number.minor), over));
+        found.push((volume, format!("/dev/dm-{}", status.number.minor), over));
     }
     Ok(found)
 }
