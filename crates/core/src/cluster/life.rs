@@ -38,7 +38,7 @@ pub(crate) enum Happening {
     Remove,
     /// The agent confirmed the current order.
     Confirmed(Goal),
-    /// A registration reports the drive open.
+    /// The drive may be open: a registration says so, or cannot rule it out, or its label says so where it came back.
     ReportedOpen,
 }
 

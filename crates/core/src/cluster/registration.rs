@@ -14,7 +14,7 @@ use super::{
 use crate::device::Observed;
 use crate::evidence::Comparison;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, NodeId, NodeName, SessionNumber};
-use crate::message::{DriveReport, Order, Registered, Registration};
+use crate::message::{DriveReport, Order, RecordHealth, Registered, Registration};
 use crate::order::{Generation, Goal, Ordered, Stamp};
 use crate::rules::Rule;
 
@@ -248,7 +248,11 @@ impl Cluster {
             self.bring_over(node, &device, effects);
             let id = match self.matched(node, &device, &seen) {
                 Matched::Known(id) => {
+                    let came_back = !self.drives[&id].present;
                     self.note_present(id, device, effects);
+                    if came_back && self.says_it_is_in_operation(id) {
+                        self.resume_closing(id, now_ms, effects);
+                    }
                     id
                 }
                 Matched::New => {
@@ -357,23 +361,21 @@ impl Cluster {
         let ids: Vec<_> = self.nodes[&node].drives.iter().copied().collect();
         for id in ids {
             let report = reports.get(&id);
-            let open = report.is_some_and(|report| report.open);
+            let record = &self.drives[&id].record;
+            let newest = report.and_then(DriveReport::newest);
+            let agreed = (record.generation, Goal::Detach);
+            let contradicted = newest.is_some_and(|newest| newest != agreed);
+            // Without a record it may have been opened by its label, and be held since by a child of an earlier start.
+            let unvouched = self.nodes[&node].agent_record != Some(RecordHealth::Usable)
+                && record.state == State::Detached
+                && newest != Some(agreed);
+            let open = unvouched || report.is_some_and(|report| report.open);
             self.drives.get_mut(&id).expect("listed").contact = Contact::Reported { open };
             self.forget_label(id);
-            let state = self.drives[&id].record.state;
-            if open
-                && self.rules.hold(Rule::ReopenedIsClosing)
-                && let Some(state) = state.after(Happening::ReportedOpen)
-            {
-                self.change_drive(id, effects, |record| {
-                    record.state = state;
-                    record.since_ms = now_ms;
-                });
+            if open && self.rules.hold(Rule::ReopenedIsClosing) {
+                self.resume_closing(id, now_ms, effects);
             }
             let drive = &self.drives[&id];
-            let newest = report.and_then(DriveReport::newest);
-            let agreed = (drive.record.generation, Goal::Detach);
-            let contradicted = newest.is_some_and(|newest| newest != agreed);
             let incarnation = self.nodes[&node].session.expect("just registered").incarnation;
             match drive.record.state {
                 State::Attaching | State::Attached => {
@@ -391,6 +393,25 @@ impl Cluster {
         unknown.extend(forgotten.filter_map(|report| self.close_unknown(node, report)));
         unknown.extend(self.close_what_is_not_its_own(node, reports.values()));
         (allowed, unknown)
+    }
+
+    /// Whether a label says that its drive is in operation on the node that has it: an agent that lost its record would
+    /// open it.
+    fn says_it_is_in_operation(&self, id: DriveId) -> bool {
+        let drive = &self.drives[&id];
+        drive.label.is_some_and(|label| label.in_operation && label.node == drive.record.node)
+    }
+
+    /// A drive that is out of operation has to be closed, and to be proved closed, once more.
+    fn resume_closing(&mut self, id: DriveId, now_ms: u64, effects: &mut Effects) {
+        let Some(state) = self.drives[&id].record.state.after(Happening::ReportedOpen) else {
+            return;
+        };
+        self.change_drive(id, effects, |record| {
+            record.state = state;
+            record.since_ms = now_ms;
+        });
+        effects.orders.extend(self.owed(id));
     }
 
     /// An order to close a drive that this registry has no record of and cannot make one for. All that is known of it
@@ -452,3 +473,7 @@ fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> Drive
         asked_by: String::new(),
     }
 }
+
+#[cfg(test)]
+#[path = "registration_tests.rs"]
+mod tests;
