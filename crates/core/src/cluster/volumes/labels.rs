@@ -6,6 +6,7 @@
 //! | yes | Deleting | the label is told to free it |
 //! | yes | nothing | kept, counted as used, shown as an orphan, never freed unasked |
 //! | no | Pending | ordered again |
+//! | another volume in its place | Pending | given up: whoever wants it asks again |
 //! | no | Created | Lost; never made again |
 //! | no | Deleting | withdrawn, by raising the sequence, then gone |
 //! | overlapping | | no new volumes on the drive, and none of these is mapped |
@@ -14,7 +15,7 @@
 
 use super::super::records::{Allocation, VolumeRecord, VolumeState};
 use super::super::{About, Cluster, Contact, Drive, Effects, Notice, Refused, State};
-use super::space::{Erased, OnLabel};
+use super::space::{Erased, OnLabel, Space};
 use crate::ids::{DriveId, SessionNumber, VolumeId};
 use crate::label::change::{Change, LabelTold, MOST_CHANGES, applied};
 use crate::label::extents::{Extent, Use};
@@ -30,15 +31,19 @@ struct Seen {
     used: bool,
     dirty: bool,
     used_bytes: u64,
+    /// It is not there, and something else is where it was to be.
+    displaced: bool,
 }
 
 impl Seen {
-    fn of(on_label: OnLabel<'_, '_>, parts: usize) -> Self {
+    fn of(space: &Space, on_label: OnLabel<'_, '_>, volume: VolumeId, parts: &[Segment]) -> Self {
+        let used = on_label.is_used();
         Self {
-            whole: (0..parts).all(|part| on_label.part(part).is_some()),
-            used: on_label.is_used(),
+            whole: (0..parts.len()).all(|part| on_label.part(part).is_some()),
+            used,
             dirty: on_label.is_dirty(),
             used_bytes: on_label.used_bytes(),
+            displaced: !used && parts.iter().any(|part| space.has_another(volume, *part)),
         }
     }
 }
@@ -182,6 +187,8 @@ impl Cluster {
             match known.record.state {
                 VolumeState::Pending | VolumeState::Created => {
                     let owed = |(number, part): (usize, &Segment)| match on_label.part(number) {
+                        // It would have the whole order refused, now and ever again.
+                        None if space.has_another(*volume, *part) => None,
                         None => Some(Change::Place(extent(&known.record, number, *part))),
                         Some(there) if there.length_bytes < part.length_bytes => {
                             Some(Change::Grow {
@@ -229,9 +236,10 @@ impl Cluster {
     ) {
         self.take_back_what_is_found(id, now_ms, effects);
         let drive = &self.drives[&id];
-        let lines = drive.space.as_ref().expect("a label was told").by_volume();
+        let space = drive.space.as_ref().expect("a label was told");
+        let lines = space.by_volume();
         let seen = |(volume, at): (&VolumeId, &Allocation)| {
-            (*volume, Seen::of(lines.of(*volume), at.parts.len()))
+            (*volume, Seen::of(space, lines.of(*volume), *volume, &at.parts))
         };
         let placed: Vec<_> = drive.record.volumes.iter().map(seen).collect();
         for (volume, seen) in placed {
@@ -248,7 +256,7 @@ impl Cluster {
         now_ms: u64,
         effects: &mut Effects,
     ) {
-        let Seen { whole, used, dirty, used_bytes: on_label } = seen;
+        let Seen { whole, used, dirty, used_bytes: on_label, displaced } = seen;
         let Some(known) = self.volumes.get(&volume) else {
             // Written for a volume that never was: the store keeps what was written before a crash.
             self.deallocate(volume, id, effects);
@@ -262,6 +270,18 @@ impl Cluster {
                 self.change_volume(volume, effects, |record| {
                     record.state = VolumeState::Created;
                     record.size_bytes = on_label;
+                    record.since_ms = now_ms;
+                });
+            }
+            VolumeState::Pending if displaced => {
+                // Only a registry that was restored has decided so. Nobody was told that it is made.
+                let text = format!(
+                    "Volume {name} is not made: something else has its place on {}. Ask for it again.",
+                    self.describe(id)
+                );
+                effects.notices.push(Notice::warning(About::Volume(volume), text));
+                self.change_volume(volume, effects, |record| {
+                    record.state = VolumeState::Deleting;
                     record.since_ms = now_ms;
                 });
             }
@@ -317,7 +337,7 @@ impl Cluster {
         for volume in found {
             let parts = self.parts_on_label(id, volume);
             let space = self.drives[&id].space.as_ref().expect("a label was told");
-            let seen = Seen::of(space.by_volume().of(volume), parts.len());
+            let seen = Seen::of(space, space.by_volume().of(volume), volume, &parts);
             let exclusive = false;
             self.allocate(volume, id, Allocation { parts, exclusive }, effects);
             self.hold_against_record(id, volume, seen, &[], now_ms, effects);

@@ -106,6 +106,15 @@ impl Space {
         ByVolume(lines)
     }
 
+    /// Whether the label has anything of another volume there.
+    pub(super) fn has_another(&self, volume: VolumeId, at: Segment) -> bool {
+        self.extents.iter().any(|extent| {
+            extent.volume != volume
+                && extent.start_bytes < at.end_bytes()
+                && at.start_bytes < extent.end_bytes()
+        })
+    }
+
     pub(super) fn conflicts(&self) -> bool {
         in_conflict(&self.extents).next().is_some()
     }

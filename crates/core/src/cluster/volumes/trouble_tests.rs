@@ -126,3 +126,27 @@ fn a_node_hears_of_its_uses_with_every_registration() {
     assert!(world.cluster.volume(volume).unwrap().attachments.is_empty());
     assert_eq!(world.state(volume), Some(VolumeState::Created));
 }
+
+/// A registry was restored from a backup that was about to make a volume where there is another by now: the label
+/// refused every order that had it in it, and nothing could be made or deleted on the drive any more.
+#[test]
+fn a_volume_whose_place_is_taken_does_not_stand_in_the_way_of_others() {
+    let mut world = World::new(&[100]);
+    let old = world.create("old", 10, &[]).unwrap();
+    let backup = world.records.clone();
+    world.ask(VolumeRequest::Delete { volume: old }).unwrap();
+    world.settle();
+    let new = world.create("new", 20, &[]).unwrap();
+    world.settle();
+    world.records = backup;
+    world.restart();
+    assert_eq!(world.state(old), Some(VolumeState::Deleting));
+    let again = world.create("other", 10, &[]).unwrap();
+    world.settle();
+    assert_eq!((world.state(old), world.state(again)), (None, Some(VolumeState::Created)));
+    let orphans: Vec<_> = world.cluster.orphans().map(|(_, extent)| extent.volume).collect();
+    assert_eq!(orphans, [new], "kept");
+    let asked_again = world.create("old", 10, &[]).unwrap();
+    world.settle();
+    assert_eq!(world.state(asked_again), Some(VolumeState::Created));
+}
