@@ -377,14 +377,18 @@ impl World {
         }
         if let (Reply::Registered(registered), Caller::Agent(_)) = (&reply, caller) {
             for order in registered.allowed.iter().chain(&registered.unknown) {
-                process.pace.sent(order.drive, now);
+                if process.cluster.is_on(order.drive, registered.session) {
+                    process.pace.sent(order.drive, now);
+                }
             }
             let message = FromRegistry::Registered(registered.clone());
             self.hold(site, Held::ToAgent(registered.session, message));
         }
         for (session, order) in orders {
             let process = self.sites[site].process.as_mut().expect("still there");
-            process.pace.sent(order.drive, now);
+            if process.cluster.is_on(order.drive, session) {
+                process.pace.sent(order.drive, now);
+            }
             self.hold(site, Held::ToAgent(session, FromRegistry::Order(Box::new(order))));
         }
         for (session, order) in volume_orders {

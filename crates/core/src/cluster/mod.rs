@@ -327,6 +327,13 @@ impl Cluster {
         owed.then(|| (session.number, self.order_for(drive, session.incarnation)))
     }
 
+    /// Whether a session is that of the node which a drive is on. Another node may be told to close it as well, if it
+    /// has it; that is not repeated, and must not have repeated sooner what its own node owes.
+    pub fn is_on(&self, drive: DriveId, session: SessionNumber) -> bool {
+        let node = self.drives.get(&drive).map(|drive| drive.record.node);
+        node.is_some() && node == self.sessions.get(&session).copied()
+    }
+
     pub fn id(&self) -> ClusterId {
         self.registry.cluster
     }

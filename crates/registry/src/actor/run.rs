@@ -239,7 +239,9 @@ impl Actor {
         }
         if let (Some(session), Reply::Registered(registered)) = (session, &result) {
             for order in registered.allowed.iter().chain(&registered.unknown) {
-                self.pace.sent(order.drive, self.now());
+                if self.cluster.is_on(order.drive, session) {
+                    self.pace.sent(order.drive, self.now());
+                }
             }
             self.hold(Held::ToAgent(session, ToAgent::Registered(registered.clone())));
         }
@@ -247,7 +249,9 @@ impl Actor {
             self.hold(Held::ToAgent(session, ToAgent::ReportTaken { number }));
         }
         for (session, order) in orders {
-            self.pace.sent(order.drive, self.now());
+            if self.cluster.is_on(order.drive, session) {
+                self.pace.sent(order.drive, self.now());
+            }
             self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
         }
         for (session, order) in volume_orders {
