@@ -1,5 +1,5 @@
 //! Faults of the machine under the real program, on loop devices: full and read-only disks below the registry and the
-//! agent, drives that hang or vanish, a second machine under the same name. Everything is made and taken apart here.
+//! agent, drives that hang or vanish, a second machine under the same name, a tool that is not there. Everything is made and taken apart here.
 
 mod cluster;
 mod machine;
@@ -263,15 +263,7 @@ fn a_second_machine_of_the_same_name_gets_no_session() {
     cluster.expect(&["drive", "add", &cluster.target(0), "--wait"], 0);
     let held = cluster.agent_descriptors(0);
     let other = TestDrive::new(cluster.path().join("other.img"), true);
-    let mut unshare = Command::new("unshare");
-    unshare.args([
-        "-m",
-        "sh",
-        "-c",
-        "mount -t tmpfs -o mode=700 none /run/hotbay && exec \"$0\" \"$@\"",
-    ]);
-    unshare.arg(env!("CARGO_BIN_EXE_hotbay"));
-    let mut second = cluster.started_by(unshare);
+    let mut second = cluster.started_by(unshared("mount -t tmpfs -o mode=700 none /run/hotbay"));
     second.arg("node").arg("--join").arg(cluster.api()).args(["--name", &cluster.name]);
     second.arg("--data-dir").arg(cluster.path().join("other")).stdout(Stdio::null());
     second.arg("--drives").arg(&other.path);
@@ -283,4 +275,42 @@ fn a_second_machine_of_the_same_name_gets_no_session() {
     assert_eq!(cluster.agent_descriptors(0), held);
     second.kill();
     cluster.expect(&["drive", "remove", &cluster.target(0), "--wait"], 0);
+}
+
+/// An agent that sees no `sbin` directories: a tool that is not installed is named, with its package.
+#[test]
+fn a_tool_that_is_not_installed_is_named() {
+    let mut cluster = Cluster::new(1, true);
+    let tools = cluster.path().join("tools");
+    std::fs::create_dir(&tools).unwrap();
+    for name in ["blkid", "losetup"] {
+        let which = Command::new("which").arg(name).output().unwrap();
+        let found = String::from_utf8(which.stdout).unwrap();
+        std::fs::copy(found.trim(), tools.join(name)).unwrap();
+    }
+    cluster.set("PATH", &format!("{}:/usr/bin:/bin", tools.display()));
+    cluster.start_registry();
+    let mut agent = cluster.started_by(unshared("mount -t tmpfs none /usr/sbin"));
+    agent.args(["node", "--no-config", "--join"]).arg(cluster.api());
+    agent.args(["--name", &cluster.name]).arg("--data-dir").arg(cluster.path().join("node"));
+    agent.arg("--drives").arg(format!("0={}", cluster.drives[0].path.display()));
+    cluster.agent = Some(Part::of(agent.stdout(Stdio::null()).spawn().unwrap()));
+    cluster.wait_ready();
+    cluster.expect(&["host", "add", &cluster.name, "--wait"], 0);
+    cluster.expect(&["volume", "create", "db", "--size", "8MiB"], 0);
+    let (dir, at) = (cluster.path().join("node"), cluster.path().join("db"));
+    let (dir, at) = (dir.to_str().unwrap(), at.to_str().unwrap());
+    let refused = cluster.expect(&["volume", "mount", "db", at, "--agent-dir", dir], 5);
+    assert!(refused.contains("mkfs.ext4 is not installed: install e2fsprogs"), "{refused}");
+    cluster.expect(&["volume", "unmount", "db", "--agent-dir", dir], 0);
+    cluster.expect(&["volume", "delete", "db", "--yes"], 0);
+}
+
+/// The program in a mount namespace of its own, after what a script has changed there. It keeps a copy of every mount
+/// of the machine: this test program runs alone.
+fn unshared(script: &str) -> Command {
+    let mut unshare = Command::new("/usr/bin/unshare");
+    unshare.args(["-m", "/bin/sh", "-c", &format!("{script} && exec \"$0\" \"$@\"")]);
+    unshare.arg(env!("CARGO_BIN_EXE_hotbay"));
+    unshare
 }

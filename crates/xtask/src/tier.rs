@@ -24,8 +24,9 @@ pub(crate) enum Tier {
     Soak,
 }
 
-/// The tests on loop devices that look at all of the machine, and see what others do there.
-const ALONE: [&str; 3] = ["root_discovery", "root_drives", "root_faults"];
+/// The tests on loop devices that look at all of the machine and see what others do there, and those that make mount
+/// namespaces: these keep a copy of every mount, and a volume that another test unmounts would stay in use.
+const ALONE: [&str; 4] = ["root_discovery", "root_drives", "root_faults", "root_tls"];
 
 #[derive(Debug)]
 pub(crate) enum Plan {
