@@ -1,5 +1,6 @@
 //! Faults of the machine under the real program, on loop devices: full and read-only disks below the registry and the
-//! agent, drives that hang or vanish, a second machine under the same name, a tool that is not there. Everything is made and taken apart here.
+//! agent, drives that hang or vanish, a second machine under the same name, a tool that is not there. Everything is
+//! made and taken apart here.
 
 mod cluster;
 mod machine;
