@@ -54,7 +54,7 @@ for_product=("cc:gcc libc6-dev" "blkid:util-linux" "losetup:mount")
 # What the tests call on top of it.
 for_tests=("git:git" "curl:curl" "mount:mount" "sfdisk:fdisk" "mkfs.ext4:e2fsprogs"
     "mkfs.xfs:xfsprogs" "mkfs.btrfs:btrfs-progs" "nbdkit:nbdkit" "nbdfuse:libnbd-bin"
-    "ip:iproute2" "systemd-analyze:systemd")
+    "fio:fio" "ip:iproute2" "systemd-analyze:systemd")
 # What the tests in a virtual machine call on top of that.
 for_guest=("qemu-system-x86_64:qemu-system-x86" "mkfs.ext4:e2fsprogs" "sfdisk:fdisk" "blkid:util-linux" "losetup:mount"
     "strip:binutils")

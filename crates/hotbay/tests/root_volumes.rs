@@ -6,13 +6,11 @@
 mod cluster;
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::{Child, Command, Stdio};
 
 use cluster::{Cluster, eventually};
+use serde_json::Value;
 
 /// Steps of a volume's life that a process can die at.
 const STEPS: &[&str] = &[
@@ -40,6 +38,9 @@ const STEPS: &[&str] = &[
     "erase-synced",
 ];
 
+/// How often agent and registry are killed while bytes are written and read.
+const KILLS: u64 = 3;
+
 /// A cluster whose drives are in operation.
 fn in_operation(drives: usize) -> Cluster {
     let cluster = Cluster::started(drives, true);
@@ -58,8 +59,18 @@ fn mount(cluster: &Cluster, volume: &str, at: &Path, more: &[&str]) {
     cluster.expect(&arguments, 0);
 }
 
+/// Asks until it is done: a mount namespace that another test made meanwhile holds the device for a moment longer, and
+/// the answer is to try again.
 fn unmount(cluster: &Cluster, volume: &str) {
-    cluster.expect(&["volume", "unmount", volume, "--agent-dir", &agent_dir(cluster)], 0);
+    let dir = agent_dir(cluster);
+    let arguments = ["volume", "unmount", volume, "--agent-dir", &dir];
+    eventually(&format!("{volume} is unmounted"), || {
+        let output = cluster.client(&arguments);
+        let text = String::from_utf8_lossy(&output.stderr);
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 3)), "hotbay {arguments:?} ended with {code:?}:\n{text}");
+        (code == Some(0)).then_some(())
+    });
 }
 
 /// What is mounted below the cluster's folder.
@@ -85,7 +96,7 @@ fn mapped(cluster: &Cluster) -> usize {
 fn has_extents(cluster: &Cluster, bay: usize) -> bool {
     let path = cluster.drives[bay].path.to_str().unwrap().to_owned();
     let output = cluster.client(&["drive", "inspect", &path, "-o", "json"]);
-    let label: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let label: Value = serde_json::from_slice(&output.stdout).unwrap();
     !label["extents"].as_array().unwrap_or(&Vec::new()).is_empty()
 }
 
@@ -118,28 +129,66 @@ impl Drop for Mounts {
     }
 }
 
-/// Writes blocks that tell their round, syncs, and reads them back, until told to stop; gives how many rounds passed.
-fn writes_and_reads(at: &Path, stop: &AtomicBool) -> u32 {
-    let path = at.join("bytes");
-    let mut round = 0_u32;
-    while !stop.load(Ordering::Relaxed) {
-        round += 1;
-        let block = round.to_le_bytes().repeat(64 << 10);
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .read(true)
-            .open(&path)
-            .unwrap();
-        file.write_all(&block).unwrap();
-        file.sync_all().unwrap();
-        let mut read = Vec::new();
-        file.seek(SeekFrom::Start(0)).unwrap();
-        file.read_to_end(&mut read).unwrap();
-        assert!(read == block, "round {round} does not read back");
+/// fio, which writes blocks and reads them back past the cache, one pass after the other. Each block tells its place,
+/// its checksum and when it was written, so that neither another byte nor an older block passes.
+struct Fio {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Fio {
+    /// What a pass writes and reads back.
+    const PASS: u64 = 4 << 20;
+    /// More passes than there is time for: it runs until it is told to end.
+    const PASSES: &str = "--loops=1000000";
+
+    /// Starts on a new file at `at`; what it reports goes to `folder`.
+    fn start(at: &Path, folder: &Path) -> Self {
+        let mut command = Command::new("fio");
+        command.args(["--name=verify", "--thread", "--ioengine=psync", "--direct=1", "--fsync=16"]);
+        command.args(["--rw=randwrite", "--bs=16k", &format!("--size={}", Self::PASS)]);
+        command.args(["--verify=crc32c", "--verify_fatal=1", Self::PASSES]);
+        command.arg(format!("--filename={}", at.join("bytes").display()));
+        command.arg(format!("--aux-path={}", folder.display()));
+        command.arg(format!("--trigger-file={}", folder.join("fio-end").display()));
+        command.arg(format!("--output={}", folder.join("fio.json").display()));
+        let child = command.arg("--output-format=json").stdin(Stdio::null()).spawn();
+        let child = child.unwrap_or_else(|error| {
+            panic!("this test needs the program fio, install the package fio: {error}")
+        });
+        Self { child, folder: folder.to_owned() }
     }
-    round
+
+    /// Waits until it has read back another pass, as the kernel counts what it reads from devices.
+    fn goes_on(&mut self) {
+        let counted = format!("/proc/{}/io", self.child.id());
+        let mut read = || {
+            assert_eq!(self.child.try_wait().unwrap(), None, "fio gave up, and said why above");
+            let text = std::fs::read_to_string(&counted).unwrap();
+            let bytes = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+            bytes.unwrap().parse::<u64>().unwrap()
+        };
+        let goal = read() + Self::PASS;
+        eventually("fio reads back what it wrote", || (read() >= goal).then_some(()));
+    }
+
+    /// Tells it to end, which it must do without a complaint; gives how many bytes it has read back.
+    fn verified(mut self) -> u64 {
+        File::create(self.folder.join("fio-end")).unwrap();
+        let status = eventually("fio ends", || self.child.try_wait().unwrap());
+        let report = std::fs::read_to_string(self.folder.join("fio.json")).unwrap();
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let job = &report["jobs"][0];
+        assert_eq!((status.code(), &job["error"]), (Some(0), &Value::from(0)), "{report:#}");
+        job["read"]["io_bytes"].as_u64().unwrap()
+    }
+}
+
+impl Drop for Fio {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
 }
 
 #[test]
@@ -149,21 +198,22 @@ fn bytes_live_through_kills_of_agent_and_registry() {
     cluster.expect(&["volume", "create", "db", "--size", "40MiB"], 0);
     let at = cluster.path().join("db");
     mount(&cluster, "db", &at, &[]);
-    let stop = Arc::new(AtomicBool::new(false));
-    let writer = {
-        let (at, stop) = (at.clone(), stop.clone());
-        std::thread::spawn(move || writes_and_reads(&at, &stop))
-    };
-    for _ in 0..3 {
+    let mut fio = Fio::start(&at, cluster.path());
+    fio.goes_on();
+    for _ in 0..KILLS {
         cluster.agent.take().unwrap().kill();
+        fio.goes_on();
         cluster.start_agent();
         cluster.wait_ready();
+        fio.goes_on();
         cluster.registry.take().unwrap().kill();
+        fio.goes_on();
         cluster.start_registry();
         cluster.wait_ready();
+        fio.goes_on();
     }
-    stop.store(true, Ordering::Relaxed);
-    assert!(writer.join().unwrap() > 3, "it wrote on all the while");
+    let verified = fio.verified();
+    assert!(verified > 4 * KILLS * Fio::PASS, "only {verified} bytes were verified");
     // The drive is found again beside its mapping, and can be used as before.
     cluster.wait_state(0, "AttachedDevice");
     cluster.expect(&["volume", "create", "more", "--size", "4MiB"], 0);

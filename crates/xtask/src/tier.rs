@@ -224,6 +224,7 @@ fn missing_for_root() -> Vec<String> {
     }
     let needed = [
         ("blkid", "util-linux"),
+        ("fio", "fio"),
         ("ip", "iproute2"),
         ("mkfs.btrfs", "btrfs-progs"),
         ("mkfs.ext4", "e2fsprogs"),

@@ -1,5 +1,6 @@
 //! Makes a filesystem where there is nothing. The last place that can say no.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
@@ -58,15 +59,27 @@ fn mkfs(kind: FilesystemKind) -> Tool {
     }
 }
 
-/// Refuses over anything; true if all that is there is what a killed `mkfs.xfs` has left.
+/// What is on a device. What a `mkfs.xfs` that did not get to its end has left is nothing.
+pub(super) fn signatures(
+    device: &VolumeDevice,
+    limit: Duration,
+) -> Result<Signatures, FilesystemError> {
+    device.prove()?;
+    let found = blkid::probe(&device.path, limit);
+    if is_xfs(&found) && is_in_progress(&open_to_read(device)?) {
+        return Ok(Signatures::Nothing);
+    }
+    Ok(found)
+}
+
+/// Refuses over anything; true if all that is there is what an unfinished `mkfs.xfs` has left.
 fn prove_empty(
     device: &VolumeDevice,
     kind: FilesystemKind,
     limit: Duration,
 ) -> Result<bool, FilesystemError> {
     let path = device.path.clone();
-    let file = open(Path::new(&path), OFlags::RDONLY)
-        .map_err(failed(format!("open {path} for reading")))?;
+    let file = open_to_read(device)?;
     let size = rustix::fs::seek(&file, SeekFrom::End(0))
         .map_err(failed(format!("ask for the size of {path}")))?;
     if size == 0 {
@@ -74,12 +87,7 @@ fn prove_empty(
     }
     match blkid::probe(&path, limit) {
         Signatures::Nothing => Ok(false),
-        // It marks the superblock first and unmarks it last. Nobody could ever mount it, so nobody has data in it.
-        Signatures::Found { table: None, content: Some(found) }
-            if found == "xfs" && kind == FilesystemKind::Xfs && is_in_progress(&file) =>
-        {
-            Ok(true)
-        }
+        found if kind == FilesystemKind::Xfs && is_xfs(&found) && is_in_progress(&file) => Ok(true),
         Signatures::Found { table, content } => {
             let what = content.or(table).unwrap_or_else(|| "something".into());
             Err(FilesystemError::HasContents { path, what })
@@ -88,7 +96,17 @@ fn prove_empty(
     }
 }
 
-fn is_in_progress(file: &std::fs::File) -> bool {
+fn open_to_read(device: &VolumeDevice) -> Result<File, FilesystemError> {
+    let path = &device.path;
+    open(Path::new(path), OFlags::RDONLY).map_err(failed(format!("open {path} for reading")))
+}
+
+fn is_xfs(found: &Signatures) -> bool {
+    matches!(found, Signatures::Found { table: None, content: Some(content) } if content == "xfs")
+}
+
+/// Of an xfs. It marks the superblock first and unmarks it last. Nobody could ever mount it, so nobody has data in it.
+fn is_in_progress(file: &File) -> bool {
     let mut byte = [0];
     file.read_exact_at(&mut byte, XFS_IN_PROGRESS_AT).is_ok() && byte == [1]
 }

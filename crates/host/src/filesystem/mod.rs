@@ -38,7 +38,7 @@ pub use self::error::FilesystemError;
 pub use self::seen::{MountSeen, mounted_beside, shown_at};
 use crate::kernel_id::{DeviceNumber, KernelId};
 use crate::mapping::Mapping;
-use crate::scan::{Signatures, blkid};
+use crate::scan::Signatures;
 
 /// The filesystems that volumes can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -109,7 +109,8 @@ impl VolumeDevice {
 /// is a link. `limit` is how long a program may take that is called for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilesystemTask {
-    /// Tell what is on a device.
+    /// Tell what is on a device. What a `mkfs.xfs` that did not get to its end has left is nothing: a filesystem may
+    /// still be made.
     Signature { device: VolumeDevice, limit: Duration },
     /// Make a filesystem where there is nothing.
     Make { device: VolumeDevice, kind: FilesystemKind, options: Vec<String>, limit: Duration },
@@ -186,10 +187,7 @@ pub(crate) fn carry_out(
     use FilesystemDone as Done;
     use FilesystemTask as Task;
     Ok(match task {
-        Task::Signature { device, limit } => {
-            device.prove()?;
-            Done::Signature(blkid::probe(&device.path, *limit))
-        }
+        Task::Signature { device, limit } => Done::Signature(make::signatures(device, *limit)?),
         Task::Make { device, kind, options, limit } => {
             make::make(device, *kind, options, *limit, checkpoint)?;
             Done::Made

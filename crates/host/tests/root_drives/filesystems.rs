@@ -8,6 +8,7 @@ use hotbay_host::filesystem::{
     Checked, FilesystemDone as Done, FilesystemError as Error, FilesystemKind,
     FilesystemTask as Task, VolumeDevice,
 };
+use hotbay_host::scan::Signatures;
 
 use crate::Test;
 use crate::lab::{Lab, VOLUME_MIB, is_missing, mount, mounted};
@@ -159,6 +160,8 @@ fn unfinished() {
         assert!(lab.make(&device, FilesystemKind::Xfs).await.is_err(), "this one is finished");
         let write = ["-x", "-c", "sb 0", "-c", "write -c inprogress 1", &device.path];
         run("xfs_db", &write);
+        let signature = Task::Signature { device: device.clone(), limit: LIMIT };
+        assert_eq!(lab.ask(signature).await, Ok(Done::Signature(Signatures::Nothing)));
         assert!(matches!(
             lab.make(&device, FilesystemKind::Ext4).await,
             Err(Error::HasContents { .. })

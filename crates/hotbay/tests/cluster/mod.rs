@@ -83,7 +83,12 @@ pub(crate) struct TestDrive {
 impl TestDrive {
     /// A drive of 64 MiB, over a loop device if `looped`.
     pub(crate) fn new(file: PathBuf, looped: bool) -> Self {
-        File::create_new(&file).unwrap().set_len(64 << 20).unwrap();
+        Self::sized(file, looped, 64)
+    }
+
+    /// A drive of another size.
+    pub(crate) fn sized(file: PathBuf, looped: bool, mebibytes: u64) -> Self {
+        File::create_new(&file).unwrap().set_len(mebibytes << 20).unwrap();
         let path = if looped { losetup(&file) } else { file.clone() };
         Self { file, path, looped }
     }

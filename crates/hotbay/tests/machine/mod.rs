@@ -31,8 +31,15 @@ impl Tmpfs {
 
     /// Leaves no byte free.
     pub(crate) fn fill(&self) {
+        self.fill_but(0);
+    }
+
+    /// Leaves so many bytes free.
+    pub(crate) fn fill_but(&self, bytes: u64) {
         let mut filler = std::fs::File::create(self.filler()).unwrap();
         while filler.write(&[1; 4096]).is_ok_and(|written| written > 0) {}
+        let filled = filler.metadata().unwrap().len();
+        filler.set_len(filled - bytes).unwrap();
     }
 
     pub(crate) fn empty(&self) {

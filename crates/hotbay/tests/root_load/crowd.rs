@@ -20,7 +20,7 @@ async fn live(mut volume: Volume, caller: Caller) {
     insist(&name, async || volume.stage(&caller).await).await;
     insist(&name, async || volume.publish(&caller).await).await;
     match volume.access {
-        As::Filesystem => {
+        As::Filesystem | As::Xfs => {
             let file = format!("{}/whose", volume.target);
             std::fs::write(&file, &name).unwrap();
             assert_eq!(std::fs::read_to_string(&file).unwrap(), name);

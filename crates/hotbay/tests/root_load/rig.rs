@@ -169,15 +169,19 @@ pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code,
 /// How a pod wants a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum As {
+    /// ext4.
     Filesystem,
+    Xfs,
     Block,
 }
 
 pub(crate) fn capability(access: As, mode: Mode) -> csi::VolumeCapability {
+    let mount = |kind: &str| {
+        AccessType::Mount(MountVolume { fs_type: kind.to_owned(), ..MountVolume::default() })
+    };
     let access = match access {
-        As::Filesystem => {
-            AccessType::Mount(MountVolume { fs_type: "ext4".to_owned(), ..MountVolume::default() })
-        }
+        As::Filesystem => mount("ext4"),
+        As::Xfs => mount("xfs"),
         As::Block => AccessType::Block(BlockVolume {}),
     };
     let access_mode = Some(AccessMode { mode: mode.into() });

@@ -451,4 +451,4 @@ fn number_of(candidate: &Candidate) -> Option<DeviceNumber> {
 
 #[cfg(test)]
 #[path = "inventory_tests.rs"]
-mod tests;
+pub(super) mod tests;

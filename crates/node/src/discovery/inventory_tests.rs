@@ -14,7 +14,7 @@ use hotbay_host::worker::LookError;
 
 use super::{Context, Inventory, MOST_READ_AT_ONCE, Outcome, ReadEnd};
 
-fn device(name: &str, minor: u32) -> Candidate {
+pub(in crate::discovery) fn device(name: &str, minor: u32) -> Candidate {
     Candidate {
         id: KernelId::Block(DeviceNumber { major: 8, minor }),
         sequence: Some(1),

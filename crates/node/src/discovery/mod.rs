@@ -13,6 +13,8 @@
 mod inventory;
 mod labels;
 mod metrics;
+#[cfg(test)]
+mod mount_tests;
 mod news;
 mod read;
 
@@ -106,13 +108,32 @@ impl Discovery {
         context: watch::Receiver<Context>,
         metrics: Metrics,
     ) -> (Self, watch::Receiver<Found>) {
+        let (mut discovery, receiver) =
+            Self::new(workers, places, receive_buffer, context, metrics);
+        discovery.queue.lost(discovery.clock.now());
+        discovery.take_context();
+        discovery.work();
+        while let Some(ended) = discovery.jobs.join_next().await {
+            discovery.ended(ended);
+            discovery.work();
+        }
+        discovery.publish();
+        (discovery, receiver)
+    }
+
+    /// Listens, and has not looked yet: nothing falls between the two.
+    fn new(
+        workers: Workers,
+        places: &[Place],
+        receive_buffer: Option<usize>,
+        context: watch::Receiver<Context>,
+        metrics: Metrics,
+    ) -> (Self, watch::Receiver<Found>) {
         let (found, receiver) = watch::channel(Found::default());
-        let selections = selections(places);
-        let mut discovery = Self {
+        let discovery = Self {
             workers,
-            // Before the first listing, so that nothing falls between the two.
             news: News::open(has_files(places), receive_buffer, metrics.clone()),
-            selections,
+            selections: selections(places),
             queue: Queue::default(),
             inventory: Inventory::default(),
             context,
@@ -122,14 +143,6 @@ impl Discovery {
             clock: Clock { started: Instant::now() },
             metrics,
         };
-        discovery.queue.lost(discovery.clock.now());
-        discovery.take_context();
-        discovery.work();
-        while let Some(ended) = discovery.jobs.join_next().await {
-            discovery.ended(ended);
-            discovery.work();
-        }
-        discovery.publish();
         (discovery, receiver)
     }
 

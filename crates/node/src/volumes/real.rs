@@ -13,11 +13,12 @@ use hotbay_core::words::plain;
 use hotbay_csi::platform::{
     Access, AccessMode, Failure, FailureKind, PublishVolume, StageVolume, Texts,
 };
+use hotbay_host::KernelId;
 use hotbay_host::filesystem::{
     FilesystemDone, FilesystemKind, FilesystemTask as Task, VolumeDevice, shown_at,
 };
 use hotbay_host::mapping::{Mapping, Wanted};
-use hotbay_host::scan::Signatures;
+use hotbay_host::scan::{self, Signatures};
 
 use super::fault::{Fault, Suspect};
 use super::lookup::{self, Placed};
@@ -179,7 +180,8 @@ impl Platform {
             let options = context.get(MKFS_OPTIONS).map(String::as_str).unwrap_or_default();
             let options = options.split_ascii_whitespace().map(str::to_owned).collect();
             let task = Task::Make { device, kind, options, limit: TOOL_LIMIT };
-            return self.children.filesystem(task).await.map(|_| true);
+            let made = self.children.filesystem(task).await;
+            return made.map(|_| true).map_err(|fault| not_made(fault, mapping, kind));
         }
         if read_only {
             return Ok(false);
@@ -224,6 +226,22 @@ fn lost_filesystem(mapping: &Mapping, kind: FilesystemKind) -> Fault {
     );
     let failure = Failure::new(FailureKind::Unavailable, words);
     Fault { failure, suspect: Suspect::Filesystem, clear: true }
+}
+
+/// No filesystem came about: the program that makes it knows of the mapping alone, and whoever reads this looks for a
+/// drive.
+fn not_made(mut fault: Fault, mapping: &Mapping, kind: FilesystemKind) -> Fault {
+    let drive = match mapping.drive {
+        Some(KernelId::Block(number)) => {
+            scan::name_of(number).map(|name| format!("/dev/{}", name.replace('!', "/")))
+        }
+        Some(KernelId::File { .. }) | None => None,
+    };
+    let drive = drive.map(|drive| format!(", on the drive {drive}")).unwrap_or_default();
+    let why = fault.failure.message;
+    fault.failure.message =
+        format!("no {kind} filesystem was made at {}{drive}: {why}", mapping.path);
+    fault
 }
 
 /// The filesystem that a volume is to have.
