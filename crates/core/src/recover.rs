@@ -18,7 +18,6 @@ use crate::evidence::Comparison;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, VolumeId};
 use crate::label::extents::{Extent, Use, VolumeName, in_conflict};
 use crate::node_labels::NodeLabels;
-use crate::volume::Segment;
 
 /// Above every certificate that the lost registry can have issued: a purge of a node revokes those too.
 const CERTIFICATES: CertificateNumber = CertificateNumber::from_number(1 << 32);
@@ -159,7 +158,7 @@ impl Plan {
             drive_names.insert(name.clone());
             let mut drive = drive_record(read, name, now_ms);
             for (volume, extents) in read.volumes() {
-                let parts: Vec<_> = extents.iter().map(|extent| segment(extent)).collect();
+                let parts: Vec<_> = extents.iter().map(|extent| extent.segment()).collect();
                 records.volumes.push(VolumeRecord::of_label(extents[0], &parts, now_ms));
                 drive.volumes.insert(volume, Allocation { parts, exclusive: false });
             }
@@ -267,8 +266,4 @@ fn drive_record(read: &Reading, name: String, now_ms: u64) -> DriveRecord {
         since_ms: now_ms,
         asked_by: String::new(),
     }
-}
-
-fn segment(extent: &Extent) -> Segment {
-    Segment { start_bytes: extent.start_bytes, length_bytes: extent.length_bytes }
 }

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::{put, take};
 use crate::ids::VolumeId;
+use crate::volume::Segment;
 
 /// The length of an encoded extent: one unit that every drive writes wholly or not at all.
 pub const EXTENT_BYTES: usize = 512;
@@ -87,6 +88,11 @@ impl Extent {
     /// The first byte behind it.
     pub fn end_bytes(&self) -> u64 {
         self.start_bytes.saturating_add(self.length_bytes)
+    }
+
+    /// Where it is.
+    pub fn segment(&self) -> Segment {
+        Segment { start_bytes: self.start_bytes, length_bytes: self.length_bytes }
     }
 
     pub fn overlaps(&self, other: &Self) -> bool {

@@ -4,7 +4,7 @@ use super::super::tests::{MIB, World};
 use super::super::{VolumeRequest, VolumeState};
 use crate::device::{DeviceKind, Observed};
 use crate::ids::VolumeId;
-use crate::label::extents::{FIRST_EXTENT_BYTES, Use};
+use crate::label::extents::{Extent, FIRST_EXTENT_BYTES, Use};
 use crate::volume::Size;
 
 const FIRST_MIB: u64 = FIRST_EXTENT_BYTES / MIB;
@@ -121,4 +121,49 @@ fn nothing_is_joined_for_a_node_without_device_mapper() {
     world.ask(grow(id, 50)).unwrap();
     world.settle();
     assert_eq!(on_label(&world, id), [(0, 10), (60, 40)]);
+}
+
+/// A registry was restored from a backup that knew one piece of a volume of which the label had two: the next growth was
+/// decided on the one, and refused by the label for ever.
+#[test]
+fn pieces_that_a_restored_registry_does_not_know_are_taken_from_the_label() {
+    let (mut world, a) = in_pieces();
+    let backup = world.records.clone();
+    world.ask(grow(a, 20)).unwrap();
+    world.settle();
+    world.create("d", 30, &[]).unwrap();
+    let behind = world.create("e", 5, &[]).unwrap();
+    world.settle();
+    assert_eq!(on_label(&world, a), [(0, 10), (60, 10)]);
+    assert_eq!(on_label(&world, behind), [(70, 5)]);
+    world.records = backup;
+    world.restart();
+    assert_eq!(size_mib(&world, a), 20);
+    world.ask(grow(a, 40)).unwrap();
+    world.settle();
+    assert_eq!(size_mib(&world, a), 40);
+    assert_eq!(on_label(&world, a), [(0, 10), (60, 10), (75, 20)]);
+}
+
+/// The same for a growth that was decided before the backup was made, and that is another volume's place by now.
+#[test]
+fn a_growth_over_another_volume_is_given_up() {
+    let (mut world, a) = in_pieces();
+    let b = world.cluster.volume_by_name(&"b".parse().unwrap()).unwrap().record.id;
+    world.ask(grow(b, 25)).unwrap();
+    let backup = world.records.clone();
+    world.restart();
+    world.orders.clear();
+    let told = world.labels.values_mut().next().unwrap();
+    let other = &told.extents[0];
+    let at = (FIRST_MIB + 20) * MIB;
+    let taken = Extent { volume: VolumeId::from_bits(99), start_bytes: at, ..other.clone() };
+    told.extents.push(taken);
+    world.records = backup;
+    world.restart();
+    world.settle();
+    assert_eq!((size_mib(&world, b), on_label(&world, b)), (10, vec![(10, 10)]));
+    world.ask(grow(a, 15)).unwrap();
+    world.settle();
+    assert_eq!(size_mib(&world, a), 15, "the label takes other changes");
 }

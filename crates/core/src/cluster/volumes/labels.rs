@@ -8,6 +8,7 @@
 //! | no | Pending | ordered again |
 //! | another volume in its place | Pending | given up: whoever wants it asks again |
 //! | no | Created | Lost; never made again |
+//! | other pieces of it | Created | the label's are taken, and no growth over another volume is owed any more |
 //! | no | Deleting | withdrawn, by raising the sequence, then gone |
 //! | overlapping | | no new volumes on the drive, and none of these is mapped |
 //!
@@ -235,6 +236,7 @@ impl Cluster {
         effects: &mut Effects,
     ) {
         self.take_back_what_is_found(id, now_ms, effects);
+        self.take_pieces_as_they_are(id, effects);
         let drive = &self.drives[&id];
         let space = drive.space.as_ref().expect("a label was told");
         let lines = space.by_volume();
@@ -344,6 +346,28 @@ impl Cluster {
         }
     }
 
+    /// A registry that was restored may have decided on other pieces of a volume than the label has by now.
+    fn take_pieces_as_they_are(&mut self, id: DriveId, effects: &mut Effects) {
+        let drive = &self.drives[&id];
+        let space = drive.space.as_ref().expect("a label was told");
+        let lines = space.by_volume();
+        let made = |volume: &VolumeId| {
+            self.volumes.get(volume).is_some_and(|known| known.record.state == VolumeState::Created)
+        };
+        let placed = drive.record.volumes.iter().filter(|(volume, _)| made(volume));
+        let other = placed.filter_map(|(volume, at)| {
+            let pieces = pieces_as_they_are(space, lines.of(*volume), *volume, &at.parts)?;
+            Some((*volume, pieces))
+        });
+        let other: Vec<_> = other.collect();
+        for (volume, pieces) in other {
+            self.change_drive(id, effects, |record| {
+                record.volumes.get_mut(&volume).expect("listed above").parts = pieces;
+            });
+            self.rank(id);
+        }
+    }
+
     fn parts_on_label(&self, id: DriveId, volume: VolumeId) -> Vec<Segment> {
         let space = self.drives[&id].space.as_ref();
         let mut extents: Vec<_> = space
@@ -352,11 +376,7 @@ impl Cluster {
             .filter(|extent| extent.volume == volume)
             .collect();
         extents.sort_by_key(|extent| extent.part);
-        let segment = |extent: &&Extent| Segment {
-            start_bytes: extent.start_bytes,
-            length_bytes: extent.length_bytes,
-        };
-        extents.iter().map(segment).collect()
+        extents.into_iter().map(Extent::segment).collect()
     }
 
     /// Volumes that labels have and no record knows, with the drive of each.
@@ -402,6 +422,34 @@ fn extent(record: &VolumeRecord, part: usize, at: Segment) -> Extent {
         name: record.name.clone(),
         claim: record.claim.clone(),
     }
+}
+
+/// The pieces of a volume that is on a label: those of the label, and of what was decided beyond them what does not lie
+/// over another volume. None if that is what was decided.
+fn pieces_as_they_are(
+    space: &Space,
+    on_label: OnLabel<'_, '_>,
+    volume: VolumeId,
+    decided: &[Segment],
+) -> Option<Vec<Segment>> {
+    let there = |part: usize| on_label.part(part).map(Extent::segment);
+    let lines = (0..).map_while(there).count();
+    let free = |piece: &Segment| !space.has_another(volume, *piece);
+    let piece = |part: usize| match (there(part), decided.get(part)) {
+        // It is about to grow.
+        (Some(there), Some(decided))
+            if decided.start_bytes == there.start_bytes
+                && decided.length_bytes > there.length_bytes
+                && free(decided) =>
+        {
+            Some(*decided)
+        }
+        (Some(there), _) => Some(there),
+        (None, decided) => decided.copied().filter(free),
+    };
+    // Without any it is lost, and that is for others to say.
+    let pieces: Vec<_> = (0..lines.max(decided.len())).map_while(piece).collect();
+    (lines > 0 && pieces != decided).then_some(pieces)
 }
 
 fn in_operation(drive: &Drive) -> bool {

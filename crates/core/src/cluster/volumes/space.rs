@@ -163,10 +163,7 @@ impl Drive {
     /// What of the drive has an owner, on the label or by decision, in order. Most of it is there twice.
     fn occupied(&self) -> Vec<Segment> {
         let extents = self.space.iter().flat_map(|space| &space.extents);
-        let on_label = extents.map(|extent| Segment {
-            start_bytes: extent.start_bytes,
-            length_bytes: extent.length_bytes,
-        });
+        let on_label = extents.map(Extent::segment);
         let placed = self.record.volumes.values().flat_map(|at| at.parts.iter().copied());
         let mut all: Vec<Segment> = on_label.chain(placed).collect();
         all.sort_unstable();
