@@ -1,14 +1,13 @@
 //! A drive that is out of operation, and an agent or a label that does not bear it out: it is closed once more before
 //! anybody hears that it is.
 
-use super::*;
 use crate::agent::{Agent, AttachAtStart, RecordFound};
 use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says};
-use crate::cluster::{Event, Records};
+use crate::cluster::{Cluster, Effects, Event, Records, State};
 use crate::cms::{Action, Code, Target};
-use crate::device::LabelSeen;
-use crate::ids::Incarnation;
-use crate::message::{Answer, AnswerResult};
+use crate::device::{LabelSeen, Observed};
+use crate::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber};
+use crate::message::{Answer, AnswerResult, Order, RecordHealth, Registration};
 use crate::rules::Rules;
 
 const SESSION: SessionNumber = SessionNumber::from_number(1);

@@ -123,8 +123,8 @@ fn nothing_is_joined_for_a_node_without_device_mapper() {
     assert_eq!(on_label(&world, id), [(0, 10), (60, 40)]);
 }
 
-/// A registry was restored from a backup that knew one piece of a volume of which the label had two: the next growth was
-/// decided on the one, and refused by the label for ever.
+/// A registry was restored from a backup that knew one piece of a volume of which the label had two: the next growth
+/// was decided on the one, and refused by the label for ever.
 #[test]
 fn pieces_that_a_restored_registry_does_not_know_are_taken_from_the_label() {
     let (mut world, a) = in_pieces();
