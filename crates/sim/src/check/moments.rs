@@ -154,9 +154,11 @@ impl World {
                 self.fault(Fault::RewoundNoticed);
                 self.scenario.forked()
             }
-            // Two registries may have given a new node two ids.
+            // Two registries may have given a new node two ids, and so has one that forgot that it purged the first: the
+            // host is purged again then.
             RegistrationRefused::DuplicateNode { .. } => {
-                self.machines[machine].directory_lost || self.sites.len() > 1
+                let purge_forgotten = self.scenario.forked() && self.scenario.purges;
+                self.machines[machine].directory_lost || self.sites.len() > 1 || purge_forgotten
             }
             RegistrationRefused::ForeignCluster { .. } => false,
         };
