@@ -428,12 +428,15 @@ impl Cluster {
         told.orders.into_iter().map(|(_, order)| order).collect()
     }
 
-    /// A node has reported its devices: what it was told to close for another may be among them again.
-    pub(super) fn close_again(&self, node: NodeId, effects: &mut Effects) {
-        let node = &self.nodes[&node];
+    /// A node has reported its devices: what it was told to close for another may be among them again. What has come
+    /// back to it since is its own.
+    pub(super) fn close_again(&self, id: NodeId, effects: &mut Effects) {
+        let node = &self.nodes[&id];
         let Some(session) = node.session else { return };
-        let orders = node.not_its_own.values().cloned();
-        effects.orders.extend(orders.map(|order| (session.number, order)));
+        let orders = node.not_its_own.values().filter(|order| {
+            self.drives.get(&order.drive).is_none_or(|drive| drive.record.node != id)
+        });
+        effects.orders.extend(orders.map(|order| (session.number, order.clone())));
     }
 
     fn names(&self, drive: DriveId, node: NodeId) -> (String, String) {

@@ -130,6 +130,21 @@ fn a_drive_that_was_pulled_in_operation_goes_where_it_is() {
     assert!(!cluster.drive(DRIVE).unwrap().record.take_over, "void from here on");
 }
 
+/// It was told to close what has come back to it since, with every report of its devices.
+#[test]
+fn a_node_that_gets_a_drive_back_is_not_told_to_close_it() {
+    let (mut cluster, _) = in_operation();
+    reports(&mut cluster, A, vec![]);
+    let (effects, _) = take_over(&mut cluster);
+    done(&mut cluster, B, &effects.orders[1].1).unwrap();
+    reports(&mut cluster, B, vec![]);
+    let told_again = reports(&mut cluster, A, vec![at("/dev/sda")]);
+    assert_eq!(told_again.orders[0].1.ordered.goal, Goal::Detach, "it is node-b's");
+    let (_, outcome) = act(&mut cluster, wish("node-a:/dev/sda", "S1", None));
+    assert_eq!((outcome.code, place(&cluster).0.as_str()), (Code::Ok, "node-a"));
+    assert_eq!(reports(&mut cluster, A, vec![at("/dev/sda")]).orders, []);
+}
+
 #[test]
 fn the_word_of_a_person_stands_for_a_node_that_is_silent() {
     for closing in [false, true] {
