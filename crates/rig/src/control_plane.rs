@@ -162,6 +162,8 @@ impl ControlPlane {
             .arg(file("--tls-private-key-file", &pair.key))
             .arg(file("--kubelet-client-certificate", &kubelet_client.certificate))
             .arg(file("--kubelet-client-key", &kubelet_client.key))
+            // The names of nodes are known to nobody else.
+            .arg("--kubelet-preferred-address-types=InternalIP")
             .arg(file("--audit-policy-file", &self.folder.join("audit-policy.yaml")))
             .arg(file("--audit-log-path", &self.audit_log()))
             // One file, so that what counts its lines sees all.
