@@ -2,7 +2,7 @@
 //! cache whose name changes with everything that it is built from.
 //!
 //! The proxy need not have every module: it may refuse some of those that a CSI driver is accompanied by. For these
-//! `go/kubernetes` has programs of our own that do as much of their work as the tests need.
+//! `go/sidecars` has programs of our own that do as much of their work as the tests need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,7 @@ pub const KUBERNETES: Component = Component {
     packages: &[
         "k8s.io/kubernetes/cmd/kube-apiserver",
         "k8s.io/kubernetes/cmd/kube-controller-manager",
+        "k8s.io/kubernetes/cmd/kube-proxy",
         "k8s.io/kubernetes/cmd/kube-scheduler",
         "k8s.io/kubernetes/cmd/kubectl",
         "k8s.io/kubernetes/cmd/kubelet",
@@ -64,7 +65,45 @@ pub const KUBERNETES: Component = Component {
     ],
 };
 
-pub const ALL: &[&Component] = &[&KUBERNETES];
+/// Makes volumes for claims.
+pub const PROVISIONER: Component = Component {
+    name: "provisioner",
+    version: "v5.3.0",
+    takes: "2 to 4 minutes",
+    module: module!("provisioner"),
+    packages: &["github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"],
+    variables: &[("main.version", "v5.3.0")],
+};
+
+/// Grows volumes whose claims have grown.
+pub const RESIZER: Component = Component {
+    name: "resizer",
+    version: "v1.14.0",
+    takes: "2 to 4 minutes",
+    module: module!("resizer"),
+    packages: &["github.com/kubernetes-csi/external-resizer/cmd/csi-resizer"],
+    variables: &[("main.version", "v1.14.0")],
+};
+
+/// Ours: they stand in for external-attacher, node-driver-registrar and livenessprobe, which the proxy may refuse.
+pub const SIDECARS: Component = Component {
+    name: "sidecars",
+    version: "own",
+    takes: "1 to 2 minutes",
+    module: module!(
+        "sidecars",
+        "attacher/attach.go",
+        "attacher/main.go",
+        "csi/csi.go",
+        "livenessprobe/main.go",
+        "registrar/main.go"
+    ),
+    packages: &["./attacher", "./livenessprobe", "./registrar"],
+    variables: &[],
+};
+
+/// In the order in which they are built: what comes later uses what was compiled for those before.
+pub const ALL: &[&Component] = &[&KUBERNETES, &SIDECARS, &PROVISIONER, &RESIZER];
 
 impl Component {
     /// Where its programs are, or will be.
@@ -83,10 +122,23 @@ impl Component {
             return Ok(());
         }
         let part = cache().join(format!("{}.{}", self.name, std::process::id()));
+        self.remove_parts();
         let built = self.build_in(&part, go);
         // After a success only the module's folder is left of it, after a failure what was built so far.
         drop(fs::remove_dir_all(&part));
         built
+    }
+
+    /// Removes what builds that were killed have left. It takes up space, no more: a failure is none of ours.
+    fn remove_parts(&self) {
+        for entry in fs::read_dir(cache()).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some((component, pid)) = name.split_once('.') else { continue };
+            let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+            if component == self.name && is_pid && !Path::new("/proc").join(pid).exists() {
+                drop(fs::remove_dir_all(entry.path()));
+            }
+        }
     }
 
     fn build_in(&self, part: &Path, go: &Path) -> Result<(), RigError> {
@@ -100,7 +152,7 @@ impl Component {
         }
         fs::create_dir_all(&programs).map_err(RigError::file("make the folder", &programs))?;
         for package in self.packages {
-            let mut command = self.command(go, package);
+            let mut command = self.command(go);
             command.current_dir(&module).arg("-o").arg(&programs).arg(package);
             println!("building {package}");
             let status = command
@@ -119,7 +171,7 @@ impl Component {
         }
     }
 
-    fn command(&self, go: &Path, package: &str) -> Command {
+    fn command(&self, go: &Path) -> Command {
         let variables = self.variables.iter().map(|(name, value)| format!(" -X {name}={value}"));
         let flags = format!("-s -w{}", variables.collect::<String>());
         let mut command = Command::new("nice");
@@ -128,10 +180,6 @@ impl Component {
         command.env("GOFLAGS", "-mod=readonly -buildvcs=false").env("GOTOOLCHAIN", "local");
         command.env("CGO_ENABLED", "0").env("GOCACHE", compiled());
         command.args(["build", "-trimpath", "-ldflags", &flags]);
-        if package.starts_with("./") {
-            // Ours, so what the compiler has to say about it is for us.
-            command.arg("-gcflags=-e");
-        }
         command
     }
 
