@@ -32,11 +32,13 @@ pub struct Settings {
     pub scheduler: bool,
 }
 
-/// Where clients find the API server, and from where services get their addresses: the first of these is its own.
+/// Where clients find the API server, and from where services get their addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Front {
     pub(crate) server: SocketAddr,
     pub(crate) services: String,
+    /// The first address of services, which leads pods to the API server, where there can be pods.
+    pub(crate) for_pods: Option<IpAddr>,
 }
 
 /// Ends with all its parts when it is dropped.
@@ -64,7 +66,11 @@ impl ControlPlane {
 
     pub(crate) fn start_in(folder: Folder, settings: &Settings) -> Result<Self, RigError> {
         let server = SocketAddr::new(address::free_loopback()?, address::API_SERVER);
-        Self::start_at(folder, settings, Front { server, services: "10.96.0.0/24".to_owned() })
+        Self::start_at(
+            folder,
+            settings,
+            Front { server, services: "10.96.0.0/24".to_owned(), for_pods: None },
+        )
     }
 
     pub(crate) fn start_at(
@@ -141,7 +147,8 @@ impl ControlPlane {
     pub fn start_api_server(&mut self) -> Result<(), RigError> {
         let server = self.front.server;
         let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
-        let pair = self.keys.server("server", server.ip(), &names)?;
+        let addresses: Vec<_> = [server.ip()].into_iter().chain(self.front.for_pods).collect();
+        let pair = self.keys.server("server", &addresses, &names)?;
         let kubelet_client = self.keys.client("api-server", "api-server", Some(MASTERS))?;
         let mut command = Command::new(built(&KUBERNETES, "kube-apiserver")?);
         command
@@ -150,7 +157,11 @@ impl ControlPlane {
             .arg(format!("--advertise-address={}", server.ip()))
             .arg(format!("--secure-port={}", server.port()))
             .arg(format!("--service-cluster-ip-range={}", self.front.services))
-            .arg("--endpoint-reconciler-type=none")
+            .arg(if self.front.for_pods.is_some() {
+                "--endpoint-reconciler-type=lease"
+            } else {
+                "--endpoint-reconciler-type=none"
+            })
             .arg("--authorization-mode=Node,RBAC")
             .arg("--enable-admission-plugins=NodeRestriction")
             .arg("--allow-privileged=true")
@@ -266,7 +277,7 @@ impl ControlPlane {
 
     fn start_scheduler(&mut self) -> Result<(), RigError> {
         let kubeconfig = self.keys.kubeconfig("scheduler", "system:kube-scheduler", None)?;
-        let pair = self.keys.server("scheduler-server", self.inner, &[])?;
+        let pair = self.keys.server("scheduler-server", &[self.inner], &[])?;
         let mut command = Command::new(built(&KUBERNETES, "kube-scheduler")?);
         command
             .arg(file("--kubeconfig", &kubeconfig))

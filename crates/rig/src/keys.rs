@@ -58,12 +58,17 @@ impl Keys {
         self.folder.join("keys/accounts.pub")
     }
 
-    /// What a server at this address, which clients may know by these names, shows them.
-    pub(crate) fn server(&self, file: &str, at: IpAddr, names: &[&str]) -> Result<Pair, RigError> {
+    /// What a server at these addresses, which clients may know by these names, shows them.
+    pub(crate) fn server(
+        &self,
+        file: &str,
+        at: &[IpAddr],
+        names: &[&str],
+    ) -> Result<Pair, RigError> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, file);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.subject_alt_names.push(SanType::IpAddress(at));
+        params.subject_alt_names.extend(at.iter().copied().map(SanType::IpAddress));
         for name in names {
             let name = (*name).try_into().map_err(failed(file))?;
             params.subject_alt_names.push(SanType::DnsName(name));

@@ -2,10 +2,10 @@
 //! network namespace. Nothing of it reaches any other network.
 //!
 //! ```text
-//! 10.213.N.1          this machine, on the bridge
+//! 10.213.N.1          this machine, on the bridge; the API server listens there
 //! 10.213.N.11 ...     the nodes
-//! 10.213.N.128/25     services; the first, .129, is the API server's, on the bridge as well, so that a pod finds it
-//!                     where Kubernetes tells it to, without kube-proxy
+//! 10.213.N.128/25     services; the first, .129, leads pods to the API server
+//! 10.M.N.0/24         the pods of one node: M is 215 for node1, and so on
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,9 +19,8 @@ use crate::folder::Folder;
 
 const TRIES: u32 = 50;
 const NETWORK: [u8; 2] = [10, 213];
-const HTTPS: u16 = 443;
-/// Nodes have the addresses from .11 on, below those of services.
-pub(crate) const NODES_MAX: u8 = 100;
+/// For so many there are networks of pods.
+pub(crate) const NODES_MAX: u8 = 20;
 /// The file in the rig's folder that has the bridge's name.
 const NOTE: &str = "bridge";
 
@@ -42,14 +41,16 @@ impl Network {
         let bridge = network.bridge.as_str();
         ip(&["link", "add", bridge, "type", "bridge"])?;
         ip(&["addr", "add", &format!("{}/24", network.address(1)), "dev", bridge])?;
-        ip(&["addr", "add", &format!("{}/32", network.address(129)), "dev", bridge])?;
         ip(&["link", "set", bridge, "up"])?;
         Ok(network)
     }
 
     pub(crate) fn front(&self) -> Front {
-        let server = SocketAddr::new(IpAddr::V4(self.address(129)), HTTPS);
-        Front { server, services: format!("{}/25", self.address(128)) }
+        Front {
+            server: SocketAddr::new(IpAddr::V4(self.address(1)), address::API_SERVER),
+            services: format!("{}/25", self.address(128)),
+            for_pods: Some(IpAddr::V4(self.address(129))),
+        }
     }
 
     /// The address of the node of that number, from 1.
@@ -57,20 +58,32 @@ impl Network {
         self.address(10 + number)
     }
 
-    /// Lays the cable to the node whose first process this is.
+    /// The addresses of the pods on the node of that number.
+    pub(crate) fn pods(&self, number: u8) -> String {
+        format!("{}.{}.{}.0/24", NETWORK[0], NETWORK[1] + 1 + number, self.third)
+    }
+
+    /// Lays the cable to the node whose first process this is, and tells everybody the way to its pods.
     pub(crate) fn connect(&self, number: u8, init: u32) -> Result<(), RigError> {
         let (near, init) = (format!("hb{}n{number}", self.third), init.to_string());
         ip(&["link", "add", &near, "type", "veth", "peer", "name", "eth0", "netns", &init])?;
         ip(&["link", "set", &near, "master", &self.bridge, "up"])?;
-        let within = |args: &[&str]| {
+        let within = |words: &[&str]| {
             let mut command = Command::new("nsenter");
-            command.args(["--target", &init, "--net", "--", "ip"]).args(args);
+            command.args(["--target", &init, "--net", "--"]).args(words);
             run(command)
         };
-        within(&["link", "set", "lo", "up"])?;
-        within(&["addr", "add", &format!("{}/24", self.node(number)), "dev", "eth0"])?;
-        within(&["link", "set", "eth0", "up"])?;
-        within(&["route", "add", "default", "via", &self.address(1).to_string()])
+        within(&["ip", "link", "set", "lo", "up"])?;
+        within(&["ip", "addr", "add", &format!("{}/24", self.node(number)), "dev", "eth0"])?;
+        within(&["ip", "link", "set", "eth0", "up"])?;
+        within(&["ip", "route", "add", "default", "via", &self.address(1).to_string()])?;
+        // The node's own setting: the machine's is another.
+        within(&["sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward"])?;
+        for other in (1..=NODES_MAX).filter(|other| *other != number) {
+            let via = self.node(other).to_string();
+            within(&["ip", "route", "add", &self.pods(other), "via", &via])?;
+        }
+        ip(&["route", "add", &self.pods(number), "via", &self.node(number).to_string()])
     }
 
     pub(crate) fn keep(&mut self) {
@@ -121,12 +134,13 @@ fn ip(args: &[&str]) -> Result<(), RigError> {
 }
 
 fn run(mut command: Command) -> Result<(), RigError> {
+    let program = command.get_program().to_string_lossy().into_owned();
     let words = command.get_args().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
     let output =
-        command.output().map_err(|source| RigError::Start { program: "ip".to_owned(), source })?;
+        command.output().map_err(|source| RigError::Start { program: program.clone(), source })?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-    Err(RigError::Command { command: format!("ip {words}"), said })
+    Err(RigError::Command { command: format!("{program} {words}"), said })
 }

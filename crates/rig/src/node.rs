@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
+use serde_json::json;
 
 use crate::cgroup::Cgroup;
 use crate::components::KUBERNETES;
@@ -31,6 +32,7 @@ pub struct Node {
     name: String,
     rig: Folder,
     // Dropped in this order; the last takes everything with it that is still there.
+    proxy: Option<Process>,
     kubelet: Option<Process>,
     containerd: Option<Process>,
     init: Process,
@@ -48,8 +50,8 @@ impl Node {
         let rig = plane.folder().clone();
         let init = start_init(&rig, &name)?;
         network.connect(number, init.pid())?;
-        let mut node = Self { name, rig, kubelet: None, containerd: None, init };
-        node.start_containerd()?;
+        let mut node = Self { name, rig, proxy: None, kubelet: None, containerd: None, init };
+        node.start_containerd(&network.pods(number))?;
         node.import(&image::write_own(&node.folder())?)?;
         let address = network.node(number).to_string();
         node.write_kubelet_config(plane, &address, &cgroup.of_node(&node.name)?)?;
@@ -66,6 +68,7 @@ impl Node {
                 Err(error) => Err(error.to_string()),
             })?;
         }
+        node.start_proxy(plane)?;
         Ok(node)
     }
 
@@ -139,20 +142,45 @@ impl Node {
     }
 
     pub(crate) fn keep(&mut self) {
-        let parts = [&mut self.kubelet, &mut self.containerd];
+        let parts = [&mut self.proxy, &mut self.kubelet, &mut self.containerd];
         parts.into_iter().flatten().for_each(Process::keep);
         self.init.keep();
     }
 
-    fn start_containerd(&mut self) -> Result<(), RigError> {
+    /// By it the addresses of services lead somewhere.
+    fn start_proxy(&mut self, plane: &ControlPlane) -> Result<(), RigError> {
+        let kubeconfig =
+            plane.keys().kubeconfig(&format!("{}-proxy", self.name), "system:kube-proxy", None)?;
+        let args = [
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--hostname-override={}", self.name),
+            "--proxy-mode=nftables".to_owned(),
+            // The kernel's table of connections stays as it is: it is the machine's.
+            "--conntrack-max-per-core=0".to_owned(),
+            "--conntrack-tcp-timeout-established=0".to_owned(),
+            "--conntrack-tcp-timeout-close-wait=0".to_owned(),
+        ];
+        let program = built(&KUBERNETES, "kube-proxy")?;
+        let mut proxy = self.start_program("proxy", &program, &args)?;
+        let mut rules = self.command("nft");
+        rules.args(["list", "map", "ip", "kube-proxy", "service-ips"]);
+        proxy.until("pods can reach the API server", READY_LIMIT, || match rules.output() {
+            // The only service that there is from the beginning.
+            Ok(output) if String::from_utf8_lossy(&output.stdout).contains(". tcp . 443") => Ok(()),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        })?;
+        self.proxy = Some(proxy);
+        Ok(())
+    }
+
+    fn start_containerd(&mut self, pods: &str) -> Result<(), RigError> {
         let folder = self.folder();
         let cni = folder.join("cni");
         fs::create_dir_all(&cni).map_err(RigError::file("make the folder", &cni))?;
-        let loopback =
-            r#"{"cniVersion": "0.4.0", "name": "rig", "plugins": [{"type": "loopback"}]}"#;
-        write(&cni.join("10-rig.conflist"), loopback)?;
+        write(&cni.join("10-rig.conflist"), &pod_network(pods))?;
         let config = folder.join("containerd.toml");
-        write(&config, &containerd_config(&cni))?;
+        write(&config, &containerd_config(&cni, &cache().join("debian/usr/lib/cni")))?;
         let program = fetched("usr/bin/containerd")?;
         let args = ["--config".to_owned(), config.display().to_string()];
         let mut containerd = self.start_program("containerd", &program, &args)?;
@@ -234,7 +262,16 @@ fn write(path: &Path, text: &str) -> Result<(), RigError> {
     fs::write(path, text).map_err(RigError::file("write", path))
 }
 
-fn containerd_config(cni: &Path) -> String {
+/// A bridge in the node's network namespace, on which every pod has an address.
+fn pod_network(pods: &str) -> String {
+    let bridge = json!({
+        "type": "bridge", "bridge": "pods", "isGateway": true, "hairpinMode": true,
+        "ipam": {"type": "host-local", "subnet": pods, "routes": [{"dst": "0.0.0.0/0"}]},
+    });
+    json!({"cniVersion": "0.4.0", "name": "rig", "plugins": [bridge]}).to_string()
+}
+
+fn containerd_config(cni: &Path, plugins: &Path) -> String {
     // Where setting a process's score is not permitted to root, runc fails without a word: restrict_oom_score_adj.
     format!(
         r#"version = 2
@@ -251,9 +288,10 @@ state = "/run/containerd"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
   [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "/usr/lib/cni"
+    bin_dir = "{}"
     conf_dir = "{}"
 "#,
+        plugins.display(),
         cni.display()
     )
 }

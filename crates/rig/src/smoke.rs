@@ -48,7 +48,7 @@ fn pods(cluster: &Cluster) -> anyhow::Result<()> {
         let name = node.name();
         kubectl.apply(&format!(
             "{{apiVersion: v1, kind: Pod, metadata: {{name: smoke-{name}}}, spec: {{\
-             nodeSelector: {{kubernetes.io/hostname: {name}}}, hostNetwork: true, \
+             nodeSelector: {{kubernetes.io/hostname: {name}}}, \
              terminationGracePeriodSeconds: 0, containers: [{{name: shell, image: {BUSYBOX}, \
              imagePullPolicy: Never, command: [sleep, '3600']}}]}}}}"
         ))?;
@@ -60,7 +60,12 @@ fn pods(cluster: &Cluster) -> anyhow::Result<()> {
             .with_context(|| events(cluster, &pod))?;
         let said = kubectl.run(&["exec", &pod, "--", "cat", "/proc/1/comm"])?;
         ensure!(said.trim_end() == "sleep", "{pod} runs {said:?}, not what it was told to");
-        println!("a pod runs on {}", node.name());
+        // By the address that Kubernetes has given it: the network of pods and kube-proxy are there.
+        let call = "busybox nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null";
+        kubectl
+            .run(&["exec", &pod, "--", "sh", "-c", call])
+            .with_context(|| format!("{pod} does not reach the API server"))?;
+        println!("a pod runs on {}, and reaches the API server", node.name());
     }
     Ok(())
 }
