@@ -111,6 +111,12 @@ impl Component {
         cache().join(format!("{}-{}-{}", self.name, self.version, self.key()))
     }
 
+    /// Where a program of it is, which must be built.
+    pub fn program(&self, name: &str) -> Result<PathBuf, RigError> {
+        let path = self.folder().join(name);
+        if path.is_file() { Ok(path) } else { Err(RigError::NotBuilt { path }) }
+    }
+
     pub fn is_built(&self) -> bool {
         // It is moved there when all are built.
         self.folder().is_dir()

@@ -15,7 +15,7 @@ use crate::folder::Folder;
 use crate::keys::{Keys, MASTERS};
 use crate::kubectl::Kubectl;
 use crate::process::Process;
-use crate::programs::{built, fetched};
+use crate::programs::fetched;
 
 /// How long a part may take until it answers, on a machine that has much else to do.
 const READY_LIMIT: Duration = Duration::from_secs(120);
@@ -80,7 +80,7 @@ impl ControlPlane {
     ) -> Result<Self, RigError> {
         let keys = Keys::make(&folder, front.server)?;
         let kubectl = Kubectl {
-            program: built(&KUBERNETES, "kubectl")?,
+            program: KUBERNETES.program("kubectl")?,
             kubeconfig: keys.kubeconfig("admin", "admin", Some(MASTERS))?,
         };
         folder.write("audit-policy.yaml", AUDIT)?;
@@ -150,7 +150,7 @@ impl ControlPlane {
         let addresses: Vec<_> = [server.ip()].into_iter().chain(self.front.for_pods).collect();
         let pair = self.keys.server("server", &addresses, &names)?;
         let kubelet_client = self.keys.client("api-server", "api-server", Some(MASTERS))?;
-        let mut command = Command::new(built(&KUBERNETES, "kube-apiserver")?);
+        let mut command = Command::new(KUBERNETES.program("kube-apiserver")?);
         command
             .arg(format!("--etcd-servers=http://{}", self.at(address::ETCD)))
             .arg(format!("--bind-address={}", server.ip()))
@@ -255,7 +255,7 @@ impl ControlPlane {
     fn start_controllers(&mut self) -> Result<(), RigError> {
         let user = "system:kube-controller-manager";
         let kubeconfig = self.keys.kubeconfig("controllers", user, None)?;
-        let mut command = Command::new(built(&KUBERNETES, "kube-controller-manager")?);
+        let mut command = Command::new(KUBERNETES.program("kube-controller-manager")?);
         command
             .arg(file("--kubeconfig", &kubeconfig))
             .arg(file("--authentication-kubeconfig", &kubeconfig))
@@ -278,7 +278,7 @@ impl ControlPlane {
     fn start_scheduler(&mut self) -> Result<(), RigError> {
         let kubeconfig = self.keys.kubeconfig("scheduler", "system:kube-scheduler", None)?;
         let pair = self.keys.server("scheduler-server", &[self.inner], &[])?;
-        let mut command = Command::new(built(&KUBERNETES, "kube-scheduler")?);
+        let mut command = Command::new(KUBERNETES.program("kube-scheduler")?);
         command
             .arg(file("--kubeconfig", &kubeconfig))
             .arg(file("--authentication-kubeconfig", &kubeconfig))

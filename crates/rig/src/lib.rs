@@ -12,6 +12,7 @@
 //!   Node          a kubelet and its containerd, in namespaces of their own
 //!   network       a bridge, and a cable to each node
 //!   Image         a container image from files of this machine
+//!   Sidecars      what accompanies a CSI driver, as processes on a node
 //! ```
 //!
 //! `cargo xtask rig` starts and ends one by hand; CONTRIBUTING.md says how to write a test on it.
@@ -30,6 +31,7 @@ mod network;
 mod node;
 mod process;
 mod programs;
+mod sidecars;
 mod tar;
 
 pub use cluster::Cluster;
@@ -40,3 +42,4 @@ pub use image::Image;
 pub use kubectl::Kubectl;
 pub use node::Node;
 pub use process::Process;
+pub use sidecars::Sidecars;

@@ -19,7 +19,7 @@ use crate::folder::Folder;
 use crate::image::{self, PAUSE};
 use crate::network::Network;
 use crate::process::Process;
-use crate::programs::{built, cache, fetched};
+use crate::programs::{cache, fetched};
 
 const READY_LIMIT: Duration = Duration::from_secs(120);
 const INIT: &str = include_str!("node-init.sh");
@@ -136,7 +136,7 @@ impl Node {
             format!("--hostname-override={}", self.name),
             format!("--node-ip={}", self.address()?),
         ];
-        let program = built(&KUBERNETES, "kubelet")?;
+        let program = KUBERNETES.program("kubelet")?;
         self.kubelet = Some(self.start_program("kubelet", &program, &args)?);
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Node {
             "--conntrack-tcp-timeout-established=0".to_owned(),
             "--conntrack-tcp-timeout-close-wait=0".to_owned(),
         ];
-        let program = built(&KUBERNETES, "kube-proxy")?;
+        let program = KUBERNETES.program("kube-proxy")?;
         let mut proxy = self.start_program("proxy", &program, &args)?;
         let mut rules = self.command("nft");
         rules.args(["list", "map", "ip", "kube-proxy", "service-ips"]);

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::leftovers::Leftovers;
 use crate::tier::{Plan, Step, Work, features, names, test};
 use crate::workspace::{TestTarget, Workspace, cargo};
 
@@ -20,11 +21,15 @@ pub(crate) fn run(args: &[String]) -> anyhow::Result<ExitCode> {
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-pub(crate) fn plan(workspace: &Workspace) -> Plan {
+pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     if !rustix::process::geteuid().is_root() {
-        return Plan::Missing(vec!["user id 0 (run as root)".to_owned()]);
+        return Ok(Plan::Missing(vec!["user id 0 (run as root)".to_owned()]));
     }
-    Plan::Steps(steps(workspace, is_built(&cache())))
+    let before = Leftovers::now()?;
+    let mut steps = steps(workspace, is_built(&cache()));
+    let leftovers = Work::Check(Box::new(move || before.nothing_new()));
+    steps.push(Step { name: "leftovers".to_owned(), work: leftovers });
+    Ok(Plan::Steps(steps))
 }
 
 fn steps(workspace: &Workspace, is_built: bool) -> Vec<Step> {

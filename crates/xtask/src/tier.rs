@@ -93,7 +93,7 @@ impl Tier {
             Self::Csi => csi::plan(workspace),
             Self::Root => root_plan(workspace),
             Self::Guest => Ok(guest_plan(workspace)),
-            Self::K8s => Ok(rig::plan(workspace)),
+            Self::K8s => rig::plan(workspace),
             Self::Soak => soak_plan(workspace),
         }
     }
