@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -20,16 +20,26 @@ const DRIVE_BYTES: u64 = 2 << 30;
 /// How long anything may take, on a machine that has much else to do.
 const LIMIT: Duration = Duration::from_secs(120);
 
-const CLASS: &str = r#"
-{apiVersion: storage.k8s.io/v1, kind: CSIDriver, metadata: {name: csi.hotbay.dev},
- spec: {attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File}}
+/// With xfs, because ext4 in use grows only for one who has CAP_SYS_RESOURCE, and root in a container often has not.
+const CLASS: &str = r"
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: csi.hotbay.dev}
+spec: {attachRequired: true, podInfoOnMount: true, fsGroupPolicy: File}
 ---
-{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: hotbay}, provisioner: csi.hotbay.dev,
- volumeBindingMode: WaitForFirstConsumer, allowVolumeExpansion: true}
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: hotbay}
+provisioner: csi.hotbay.dev
+parameters: {csi.storage.k8s.io/fstype: xfs}
+volumeBindingMode: WaitForFirstConsumer
+allowVolumeExpansion: true
 ---
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: letters},
- spec: {storageClassName: hotbay, accessModes: [ReadWriteOnce], resources: {requests: {storage: 64Mi}}}}
-"#;
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: letters}
+spec: {storageClassName: hotbay, accessModes: [ReadWriteOnce], resources: {requests: {storage: 320Mi}}}
+";
 
 /// Asks until the answer is as wanted; fails with what was heard last.
 fn until(what: &str, mut ask: impl FnMut() -> Result<(), String>) {
@@ -40,12 +50,17 @@ fn until(what: &str, mut ask: impl FnMut() -> Result<(), String>) {
     }
 }
 
+fn log(process: &Process) -> String {
+    fs::read_to_string(process.log()).unwrap()
+}
+
 /// Hotbay on a node, over a plain file that is in operation.
-fn hotbay(node: &Node, place: &Path) -> Process {
-    let drive = place.join("drive.img");
+fn hotbay(node: &Node) -> Process {
+    let drive = node.folder().join("drive.img");
     File::create(&drive).unwrap().set_len(DRIVE_BYTES).unwrap();
-    for folder in [Path::new(API), Path::new(NODE_SOCKET)] {
-        let made = node.command("mkdir").arg("-p").arg(folder.parent().unwrap()).status();
+    for socket in [API, NODE_SOCKET] {
+        let folder = Path::new(socket).parent().unwrap();
+        let made = node.command("mkdir").args(["-p", "-m", "0700"]).arg(folder).status();
         assert!(made.unwrap().success());
     }
     let drive = drive.display().to_string();
@@ -55,21 +70,21 @@ fn hotbay(node: &Node, place: &Path) -> Process {
     let args: Vec<_> = args.map(str::to_owned).collect();
     let process = node.start_program("hotbay", Path::new(HOTBAY), &args).unwrap();
     until("the drive is in operation", || {
-        let mut add = node.command(HOTBAY);
-        add.args(["--api", &format!("unix:{API}"), "host", "add", node.name(), "--wait"]);
-        let output = add.output().unwrap();
-        let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(said()) }
+        let mut add = node.command("timeout");
+        add.args(["30", HOTBAY, "--api", &format!("unix:{API}")]);
+        let output = add.args(["host", "add", node.name(), "--wait"]).output().unwrap();
+        if output.status.success() { Ok(()) } else { Err(log(&process)) }
     });
     process
 }
 
 fn start_pod(kubectl: &Kubectl, name: &str, script: &str) {
     let pod = format!(
-        "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}, spec: {{\
-         terminationGracePeriodSeconds: 0, volumes: [{{name: v, persistentVolumeClaim: {{claimName: \
-         letters}}}}], containers: [{{name: c, image: {BUSYBOX}, imagePullPolicy: Never, \
-         command: [sh, -c, {script:?}], volumeMounts: [{{name: v, mountPath: /v}}]}}]}}}}"
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  \
+         nodeSelector: {{kubernetes.io/hostname: node1}}\n  terminationGracePeriodSeconds: 0\n  \
+         volumes: [{{name: v, persistentVolumeClaim: {{claimName: letters}}}}]\n  \
+         containers: [{{name: c, image: {BUSYBOX}, imagePullPolicy: Never, \
+         command: [sh, -c, {script:?}], volumeMounts: [{{name: v, mountPath: /v}}]}}]\n"
     );
     kubectl.apply(&pod).unwrap();
     let ready = ["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=120s"];
@@ -86,10 +101,10 @@ fn of_claim(kubectl: &Kubectl, path: &str) -> String {
 #[test]
 fn claim_becomes_a_volume_that_outlives_pods_and_grows() {
     let place = tempfile::Builder::new().prefix("hotbay-k8s-").tempdir().unwrap();
-    let cluster = Cluster::start(&place.path().join("rig"), 2).unwrap();
+    let cluster = Cluster::start(place.path(), 2).unwrap();
     let (plane, kubectl) = (cluster.plane(), cluster.plane().kubectl());
     let node = &cluster.nodes()[0];
-    let _hotbay = hotbay(node, place.path());
+    let _hotbay = hotbay(node);
     let _registrar = Sidecars::register(plane, node, DRIVER, Path::new(NODE_SOCKET)).unwrap();
     let _sidecars = Sidecars::serve(plane, node, Path::new(CONTROLLER_SOCKET)).unwrap();
     kubectl.apply(CLASS).unwrap();
@@ -99,10 +114,10 @@ fn claim_becomes_a_volume_that_outlives_pods_and_grows() {
     let attached = ["get", "volumeattachments", "-o", "jsonpath={.items[*].status.attached}"];
     assert_eq!(kubectl.run(&attached).unwrap(), "true");
 
-    let patch = r#"{"spec": {"resources": {"requests": {"storage": "128Mi"}}}}"#;
+    let patch = r#"{"spec": {"resources": {"requests": {"storage": "640Mi"}}}}"#;
     kubectl.run(&["patch", "pvc", "letters", "-p", patch]).unwrap();
     until("the claim has grown", || match of_claim(kubectl, "{.status.capacity.storage}") {
-        capacity if capacity == "128Mi" => Ok(()),
+        capacity if capacity == "640Mi" => Ok(()),
         capacity => Err(capacity),
     });
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -100,9 +101,30 @@ pub fn end(folder: &Path) -> Result<(), RigError> {
         unmount(&place, UnmountFlags::DETACH)
             .map_err(|error| RigError::file("unmount", &place)(error.into()))?;
     }
+    for device in loops_over(folder) {
+        let output = Command::new("losetup").arg("--detach").arg(&device).output();
+        let output =
+            output.map_err(|source| RigError::Start { program: "losetup".to_owned(), source })?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+            return Err(RigError::Command { command: format!("losetup --detach {device}"), said });
+        }
+    }
     network::remove(&rig)?;
     cgroup::remove(&rig)?;
     fs::remove_dir_all(folder).map_err(RigError::file("remove", folder))
+}
+
+/// The loop devices over files in this folder: a driver that was killed has left them.
+fn loops_over(folder: &Path) -> Vec<String> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let is_over = |file: String| Path::new(file.trim_end()).starts_with(folder);
+    devices
+        .filter(|device| {
+            fs::read_to_string(device.path().join("loop/backing_file")).is_ok_and(is_over)
+        })
+        .map(|device| format!("/dev/{}", device.file_name().to_string_lossy()))
+        .collect()
 }
 
 /// The places below a folder where something is mounted, the innermost first.

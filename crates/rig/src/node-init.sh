@@ -10,6 +10,11 @@ fi
 mount --rbind "$1/run" /run
 mount --bind "$1/lib" /var/lib
 mount --bind "$1/log" /var/log
+for place in /run /var/lib /var/log; do
+    # Else what is mounted there would be seen below $1 as well, as if it were mounted twice.
+    mount --make-private "$place"
+    mount --make-shared "$place"
+done
 trap 'exit 0' TERM
 : >"$1/ready"
 # Also takes note of those that end and have nobody else.

@@ -319,6 +319,7 @@ makeIPTablesUtilChains: false
 imageGCHighThresholdPercent: 100
 evictionHard: {{memory.available: "1Mi", nodefs.available: "0%", imagefs.available: "0%"}}
 resolvConf: ""
+syncFrequency: 10s
 nodeStatusUpdateFrequency: 5s
 volumeStatsAggPeriod: 10s
 "#,
