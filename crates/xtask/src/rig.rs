@@ -17,7 +17,9 @@ use crate::workspace::{TestTarget, Workspace, cargo};
 const CLUSTER: &str = "kubernetes";
 
 pub(crate) fn run(args: &[String]) -> anyhow::Result<ExitCode> {
-    let status = program(&[]).args(args).status()?;
+    let mut program = cargo();
+    program.args(["run", "--quiet", "--package", "hotbay-rig", "--"]).args(args);
+    let status = program.status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -33,17 +35,26 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
 }
 
 fn steps(workspace: &Workspace, is_built: bool) -> Vec<Step> {
-    // With the features of all tests, so that nothing is compiled twice.
-    let features = ["--features".to_owned(), features(workspace)];
     let apt = Command::new(workspace.root.join("scripts/setup-rig"));
+    // With the features of all tests, so that nothing is compiled twice.
+    let mut compile = cargo();
+    compile.args(["build", "--workspace", "--bin", "hotbay-rig"]);
+    compile.args(["--features", &features(workspace)]);
+    let rig = |args: &[&str]| {
+        let mut command = Command::new(workspace.target.join("debug/hotbay-rig"));
+        command.args(args);
+        command
+    };
+    let setup = |name: &str, command| Step { name: name.to_owned(), work: Work::Setup(command) };
     let mut steps = vec![
-        Step { name: "setup".to_owned(), work: Work::Setup(apt) },
-        setup("build the cluster", &features, &["build", CLUSTER]),
-        Step { name: "smoke".to_owned(), work: Work::Child(with(&features, &["smoke"])) },
+        setup("setup", apt),
+        setup("compile the rig", compile),
+        setup("build the cluster", rig(&["build", CLUSTER])),
+        Step { name: "smoke".to_owned(), work: Work::Child(rig(&["smoke"])) },
     ];
     let cases = names(workspace, TestTarget::needs_k8s);
     if is_built {
-        steps.push(setup("build the rest", &features, &["build"]));
+        steps.push(setup("build the rest", rig(&["build"])));
         steps.extend(cases.iter().map(|name| {
             let work = Work::Child(test(workspace, &["--test", name]));
             Step { name: (*name).to_owned(), work }
@@ -55,25 +66,6 @@ fn steps(workspace: &Workspace, is_built: bool) -> Vec<Step> {
         }));
     }
     steps
-}
-
-fn setup(name: &str, features: &[String], args: &[&str]) -> Step {
-    Step { name: name.to_owned(), work: Work::Setup(with(features, args)) }
-}
-
-fn with(features: &[String], args: &[&str]) -> Command {
-    let mut command = program(features);
-    command.args(args);
-    command
-}
-
-fn program(features: &[String]) -> Command {
-    let mut command = cargo();
-    let selected: &[&str] =
-        if features.is_empty() { &["--package", "hotbay-rig"] } else { &["--workspace"] };
-    command.args(["run", "--quiet"]).args(selected).args(features);
-    command.args(["--bin", "hotbay-rig", "--"]);
-    command
 }
 
 /// Whether some version of the cluster is there. A new version is built beside it, which takes as long as the first;
