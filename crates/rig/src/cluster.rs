@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::cgroup::{self, Cgroup};
-use crate::control_plane::{ControlPlane, Settings};
+use crate::control_plane::{ControlPlane, Settings, new_rig};
 use crate::error::RigError;
 use crate::folder::Folder;
 use crate::network::{self, NODES_MAX, Network};
@@ -27,12 +27,12 @@ impl Cluster {
     /// Starts it in this folder, which is made if it is not there, with nodes called node1 and so on. All are ready for
     /// pods when it returns. Needs root.
     pub fn start(folder: &Path, nodes: u8) -> Result<Self, RigError> {
-        Self::start_in(Folder::make(folder, false)?, nodes)
+        Self::start_in(Self::folder(folder, false)?, nodes)
     }
 
     /// The same, to go on until it is ended by `end`, also after this program.
     pub fn leave(folder: &Path, nodes: u8) -> Result<(), RigError> {
-        let mut cluster = Self::start_in(Folder::make(folder, true)?, nodes)?;
+        let mut cluster = Self::start_in(Self::folder(folder, true)?, nodes)?;
         cluster.nodes.iter_mut().for_each(Node::keep);
         cluster.plane.keep();
         cluster.network.keep();
@@ -40,10 +40,14 @@ impl Cluster {
         Ok(())
     }
 
-    fn start_in(folder: Folder, nodes: u8) -> Result<Self, RigError> {
+    fn folder(folder: &Path, outlives: bool) -> Result<Folder, RigError> {
         if !rustix::process::geteuid().is_root() {
             return Err(RigError::NotRoot);
         }
+        new_rig(folder, outlives)
+    }
+
+    fn start_in(folder: Folder, nodes: u8) -> Result<Self, RigError> {
         let cgroup = Cgroup::make(&folder)?;
         let network = Network::make(&folder)?;
         let settings = Settings { controllers: true, scheduler: true };
@@ -77,7 +81,7 @@ impl Cluster {
 /// A control plane alone, to go on until it is ended by `end`, also after this program.
 pub fn leave_control_plane(folder: &Path) -> Result<(), RigError> {
     let settings = Settings { controllers: true, scheduler: true };
-    let mut plane = ControlPlane::start_in(Folder::make(folder, true)?, &settings)?;
+    let mut plane = ControlPlane::start_in(new_rig(folder, true)?, &settings)?;
     plane.keep();
     Ok(())
 }

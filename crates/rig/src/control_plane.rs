@@ -61,7 +61,7 @@ impl ControlPlane {
     /// Starts it in this folder, which is made if it is not there; everything of it is in there and stays there
     /// afterwards, for whoever wants to read a log. Ready for requests when it returns.
     pub fn start(folder: &Path, settings: &Settings) -> Result<Self, RigError> {
-        Self::start_in(Folder::make(folder, false)?, settings)
+        Self::start_in(new_rig(folder, false)?, settings)
     }
 
     pub(crate) fn start_in(folder: Folder, settings: &Settings) -> Result<Self, RigError> {
@@ -307,6 +307,13 @@ impl ControlPlane {
     fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.inner, port)
     }
+}
+
+/// The folder of a new rig. It is made only if all programs are there: a rig that cannot start leaves nothing behind.
+pub(crate) fn new_rig(folder: &Path, outlives: bool) -> Result<Folder, RigError> {
+    KUBERNETES.program("kube-apiserver")?;
+    fetched("usr/bin/etcd")?;
+    Folder::make(folder, outlives)
 }
 
 fn file(flag: &str, path: &Path) -> String {

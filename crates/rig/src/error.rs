@@ -14,8 +14,8 @@ pub enum RigError {
     NotFetched { path: PathBuf },
     #[error("nodes need root: they have namespaces and mounts of their own")]
     NotRoot,
-    #[error("a rig runs in {} already; `cargo xtask rig down --dir` with that folder ends it", folder.display())]
-    RunsAlready { folder: PathBuf },
+    #[error("a rig is or was in {0}; first: cargo xtask rig down --dir {0}", folder.display())]
+    Taken { folder: PathBuf },
     #[error("{} is no rig's folder and not empty; name another", folder.display())]
     NotOurs { folder: PathBuf },
     #[error("{}: name a folder with an absolute path of at most {max} bytes outside of {without}", folder.display())]

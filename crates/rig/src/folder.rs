@@ -29,7 +29,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A new folder, or an empty one, or one of a rig that ended.
+    /// A new folder, or an empty one. In that of another rig, also one that ended, may be what belongs to no other.
     pub(crate) fn make(path: &Path, outlives: bool) -> Result<Self, RigError> {
         let unfit = !path.is_absolute()
             || path.as_os_str().as_bytes().len() > PATH_MAX
@@ -39,13 +39,11 @@ impl Folder {
             return Err(RigError::UnfitFolder { folder: path.to_owned(), max: PATH_MAX, without });
         }
         let folder = Self { path: path.to_owned(), outlives };
-        if folder.path.exists() {
-            if !folder.is_marked() && !folder.is_empty() {
-                return Err(RigError::NotOurs { folder: folder.path });
-            }
-            if !folder.running().is_empty() {
-                return Err(RigError::RunsAlready { folder: folder.path });
-            }
+        if folder.is_marked() {
+            return Err(RigError::Taken { folder: folder.path });
+        }
+        if folder.path.exists() && !folder.is_empty() {
+            return Err(RigError::NotOurs { folder: folder.path });
         }
         for sub in ["running", "logs", "keys"] {
             folder.subfolder(sub)?;
@@ -131,9 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn ended_rigs_folder_is_used_again() {
+    fn two_rigs_do_not_share_a_folder() {
         let folder = tempfile::tempdir().unwrap();
         Folder::make(folder.path(), false).unwrap();
-        Folder::make(folder.path(), false).unwrap();
+        let second = Folder::make(folder.path(), false);
+        assert!(matches!(second, Err(RigError::Taken { .. })), "{second:?}");
     }
 }

@@ -111,10 +111,11 @@ fn go() -> anyhow::Result<PathBuf> {
 
 fn up(dir: &Path, nodes: Option<u8>) -> anyhow::Result<()> {
     let started = Instant::now();
-    match nodes {
-        Some(nodes) => Cluster::leave(dir, nodes)?,
-        None => cluster::leave_control_plane(dir)?,
-    }
+    let left = match nodes {
+        Some(nodes) => Cluster::leave(dir, nodes),
+        None => cluster::leave_control_plane(dir),
+    };
+    left.with_context(|| format!("no rig was started in {}", dir.display()))?;
     let took = started.elapsed().as_secs();
     let what =
         nodes.map_or("a control plane".to_owned(), |nodes| format!("a cluster with {nodes} nodes"));
