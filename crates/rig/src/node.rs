@@ -1,6 +1,7 @@
 //! A node: a real kubelet with its own containerd, in namespaces of its own for processes, mounts and network. So it
 //! has its own address with all ports, its own /run, /var/lib and /var/log, and nothing of it is left when it is gone.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -100,9 +101,12 @@ impl Node {
         command.args(["--target", &self.init.pid().to_string(), "--mount", "--net", "--"]);
         // The programs of the rig come first, because containerd looks for runc and its shim.
         let debian = cache().join("debian");
-        let path = std::env::var("PATH").unwrap_or_default();
+        let path = env::var("PATH").unwrap_or_default();
         let path = format!("{0}/usr/bin:{0}/usr/sbin:{path}:/usr/sbin:/sbin", debian.display());
-        command.arg(program).args(args).env("PATH", path).current_dir("/");
+        // Only runc's library, which this machine may lack.
+        let libraries = debian.join(format!("usr/lib/{}-linux-gnu", env::consts::ARCH));
+        command.env("PATH", path).env("LD_LIBRARY_PATH", libraries);
+        command.arg(program).args(args).current_dir("/");
         self.start_within(&format!("{}-{name}", self.name), command)
     }
 
