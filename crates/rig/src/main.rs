@@ -117,8 +117,11 @@ fn up(dir: &Path, nodes: Option<u8>) -> anyhow::Result<()> {
     };
     left.with_context(|| format!("no rig was started in {}", dir.display()))?;
     let took = started.elapsed().as_secs();
-    let what =
-        nodes.map_or("a control plane".to_owned(), |nodes| format!("a cluster with {nodes} nodes"));
+    let what = match nodes {
+        None => "a control plane".to_owned(),
+        Some(1) => "a cluster with one node".to_owned(),
+        Some(nodes) => format!("a cluster with {nodes} nodes"),
+    };
     let kubectl = components::KUBERNETES.folder().join("kubectl");
     println!("{what} runs, ready after {took} s");
     println!("to use it:   export KUBECONFIG={}", dir.join("admin.kubeconfig").display());
