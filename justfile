@@ -26,6 +26,12 @@ alias test-guest := guest
 k8s:
     cargo xtask k8s
 
+alias test-k8s := k8s
+
+# The cluster of those tests, by hand: build, up, down
+rig *args:
+    cargo xtask rig {{args}}
+
 # The fuzzer, the model checker's full bounds and long simulations: hours
 soak:
     cargo xtask soak

@@ -17,7 +17,7 @@ struct Layer {
 }
 
 /// Crates for tests: whoever may use one may do so in tests only.
-const FOR_TESTS: &[&str] = &["hotbay-guest"];
+const FOR_TESTS: &[&str] = &["hotbay-guest", "hotbay-rig"];
 
 const LAYERS: &[Layer] = &[
     Layer {
@@ -46,7 +46,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         package: "hotbay-kubernetes",
-        may_use: &["hotbay-api", "hotbay-control", "hotbay-core", "hotbay-registry"],
+        may_use: &["hotbay-api", "hotbay-control", "hotbay-core", "hotbay-registry", "hotbay-rig"],
         never: &[],
     },
     Layer {
@@ -62,10 +62,12 @@ const LAYERS: &[Layer] = &[
             "hotbay-kubernetes",
             "hotbay-node",
             "hotbay-registry",
+            "hotbay-rig",
         ],
         never: &[],
     },
     Layer { package: "hotbay-guest", may_use: &[], never: &[] },
+    Layer { package: "hotbay-rig", may_use: &[], never: &[] },
     Layer { package: "hotbay-sim", may_use: &["hotbay-core"], never: &[] },
     Layer {
         package: "hotbay-bench",

@@ -9,6 +9,7 @@
 //!      -> layering  which crate may use which
 //!      -> fuzz      the fuzzer's steps of soak
 //!      -> csi       the steps of csi, and their harness around csi-sanity
+//!      -> rig       the steps of k8s, and the cluster that they run on
 //! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
 //! ```
 
@@ -17,6 +18,7 @@ mod csi;
 mod fuzz;
 mod layering;
 mod leftovers;
+mod rig;
 mod run;
 mod step;
 mod tidy;
@@ -69,6 +71,12 @@ enum Command {
     },
     /// Runs csi-sanity against a driver of your choice
     CsiSanity(csi::sanity::SanityArgs),
+    /// The Kubernetes cluster that k8s tests on, by hand: build, up, down; `rig help` tells more
+    #[command(disable_help_flag = true)]
+    Rig {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Only the house rules
     Tidy,
     /// Only the check of which crate uses which
@@ -100,6 +108,7 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
         Command::CsiSanity(args) => {
             return csi::sanity::run(args).map(|()| ExitCode::SUCCESS);
         }
+        Command::Rig { args } => return rig::run(args),
         Command::Tidy => return tidy::check(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Layering => return layering::check(&workspace).map(|()| ExitCode::SUCCESS),
     };

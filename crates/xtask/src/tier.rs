@@ -2,7 +2,8 @@
 //!
 //! A test chooses its tier by its name alone: an integration test `tests/root_*.rs` needs root and is declared with
 //! `required-features = ["root-tests"]`, so that a plain `cargo test` leaves it out; `tests/guest_*.rs` boots a virtual
-//! machine and has `guest-tests`; all others belong to `check`. Tidy sees to the declaration.
+//! machine and has `guest-tests`; `tests/k8s_*.rs` starts Kubernetes and has `k8s-tests`; all others belong to `check`.
+//! Tidy sees to the declaration.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use crate::leftovers::Leftovers;
 use crate::workspace::{TestTarget, Workspace, cargo};
-use crate::{csi, fuzz, layering, tidy};
+use crate::{csi, fuzz, layering, rig, tidy};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
@@ -93,7 +94,7 @@ impl Tier {
             Self::Csi => csi::plan(workspace),
             Self::Root => root_plan(workspace),
             Self::Guest => Ok(guest_plan(workspace)),
-            Self::K8s => Ok(Plan::NoCases("no cases exist yet that need a Kubernetes cluster")),
+            Self::K8s => rig::plan(workspace),
             Self::Soak => soak_plan(workspace),
         }
     }
@@ -112,7 +113,7 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
     if answers(&mut cargo_with(&["nextest"])) {
         let mut nextest = cargo_with(&["nextest", "run", "--workspace"]);
         nextest.args(["--features", &features(workspace)]);
-        nextest.args(["-E", "not (binary(/^root_/) | binary(/^guest_/))"]);
+        nextest.args(["-E", "not (binary(/^root_/) | binary(/^guest_/) | binary(/^k8s_/))"]);
         steps.push(child("test", nextest));
         // nextest does not run the examples in documentation.
         steps.push(child("test-doc", cargo_with(&["test", "--workspace", "--doc"])));
@@ -129,7 +130,8 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
 /// Everything is compiled first, so that cargo does not keep one test waiting while it compiles another. Cargo passes
 /// over a test whose feature is not enabled, without a word: each is asked for by name.
 fn tests_beside_each_other(workspace: &Workspace) -> Vec<Step> {
-    let names = names(workspace, |test| !test.needs_root() && !test.needs_guest());
+    let of_others = |test: &TestTarget| test.needs_root() || test.needs_guest() || test.needs_k8s();
+    let names = names(workspace, |test| !of_others(test));
     let mut all = test(workspace, &["--no-run", "--lib", "--bins"]);
     all.args(names.iter().flat_map(|name| ["--test", name]));
     let mut steps = vec![
@@ -240,7 +242,10 @@ fn missing_for_root() -> Vec<String> {
 }
 
 /// The names of the tests that a tier runs.
-fn names<'a>(workspace: &'a Workspace, is_of_tier: fn(&TestTarget<'a>) -> bool) -> Vec<&'a str> {
+pub(crate) fn names<'a>(
+    workspace: &'a Workspace,
+    is_of_tier: impl Fn(&TestTarget<'a>) -> bool,
+) -> Vec<&'a str> {
     let mut names: Vec<_> = workspace.tests().filter(is_of_tier).map(|test| test.name).collect();
     names.sort_unstable();
     names.dedup();
@@ -254,7 +259,7 @@ pub(crate) fn features(workspace: &Workspace) -> String {
     required.into_iter().collect::<Vec<_>>().join(",")
 }
 
-fn test(workspace: &Workspace, args: &[&str]) -> Command {
+pub(crate) fn test(workspace: &Workspace, args: &[&str]) -> Command {
     let mut command = cargo_with(&["test", "--workspace", "--features", &features(workspace)]);
     command.args(args);
     command
@@ -351,15 +356,18 @@ mod tests {
 
     #[test]
     fn check_lints_tests_of_other_tiers_and_does_not_run_them() {
-        let tests =
-            [target("root_hang", r#""root-tests""#), target("guest_drives", r#""guest-tests""#)];
+        let tests = [
+            target("root_hang", r#""root-tests""#),
+            target("guest_drives", r#""guest-tests""#),
+            target("k8s_pods", r#""k8s-tests""#),
+        ];
         let workspace = workspace(&tests.join(","));
         let steps = check_steps(&workspace);
         let clippy = command_of(&steps, "clippy");
-        let features = "hotbay-host/guest-tests,hotbay-host/root-tests";
+        let features = "hotbay-host/guest-tests,hotbay-host/k8s-tests,hotbay-host/root-tests";
         assert!(has_args(clippy, &["--features", features]), "{clippy:?}");
         let of_others =
-            |step: &Step| ["root_", "guest_"].iter().any(|name| step.name.contains(name));
+            |step: &Step| ["root_", "guest_", "k8s_"].iter().any(|name| step.name.contains(name));
         assert!(!steps.iter().any(of_others), "{steps:?}");
     }
 

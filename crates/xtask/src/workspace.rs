@@ -15,6 +15,8 @@ use serde::Deserialize;
 pub(crate) const ROOT_FEATURE: &str = "root-tests";
 /// The same for tests that boot a virtual machine.
 pub(crate) const GUEST_FEATURE: &str = "guest-tests";
+/// The same for tests on a real Kubernetes.
+pub(crate) const K8S_FEATURE: &str = "k8s-tests";
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
@@ -99,6 +101,11 @@ impl TestTarget<'_> {
     /// Whether only the `guest` tier runs it.
     pub(crate) fn needs_guest(&self) -> bool {
         self.name.starts_with("guest_")
+    }
+
+    /// Whether only the `k8s` tier runs it.
+    pub(crate) fn needs_k8s(&self) -> bool {
+        self.name.starts_with("k8s_")
     }
 
     /// The features as cargo takes them when the whole workspace is selected: `package/feature`.

@@ -1,5 +1,5 @@
-//! The rules for one crate: what its Cargo.toml must say, and how its tests that need root or a virtual machine are
-//! declared.
+//! The rules for one crate: what its Cargo.toml must say, and how its tests that need root, a virtual machine or
+//! Kubernetes are declared.
 //!
 //! Pure: what cargo and the file say goes in, findings come out.
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::Finding;
 use crate::layering;
-use crate::workspace::{GUEST_FEATURE, Package, ROOT_FEATURE};
+use crate::workspace::{GUEST_FEATURE, K8S_FEATURE, Package, ROOT_FEATURE};
 
 /// Makes the compiler name every match in core that a new variant would slip through.
 const NO_WILDCARDS: &str = "#![warn(clippy::wildcard_enum_match_arm)]";
@@ -34,7 +34,8 @@ pub(super) fn package_findings(
         findings.push(Finding::of_file(&path, rule));
     }
     let tests = format!("{folder}/tests/");
-    for (prefix, feature) in [("root_", ROOT_FEATURE), ("guest_", GUEST_FEATURE)] {
+    let kinds = [("root_", ROOT_FEATURE), ("guest_", GUEST_FEATURE), ("k8s_", K8S_FEATURE)];
+    for (prefix, feature) in kinds {
         let files = files.iter().filter(|path| {
             path.strip_prefix(&tests).is_some_and(|name| is_test_named(name, prefix))
         });
@@ -69,7 +70,8 @@ fn is_test_named(name: &str, prefix: &str) -> bool {
     stem.is_some_and(|stem| stem.starts_with(prefix) && !stem.contains('/'))
 }
 
-/// A test that needs root or a virtual machine and is not declared so would run, and fail, in a plain `cargo test`.
+/// A test that needs root, a virtual machine or Kubernetes and is not declared so would run, and fail, in a plain
+/// `cargo test`.
 fn is_declared(package: &Package, source: &Path, prefix: &str, feature: &str) -> bool {
     package.targets.iter().any(|target| {
         target.is_test()
@@ -152,6 +154,15 @@ mod tests {
         };
         assert_eq!(findings(&declared(&[GUEST_FEATURE]), GOOD, &files), Vec::<String>::new());
         assert_eq!(findings(&declared(&[ROOT_FEATURE]), GOOD, &files).len(), 1);
+    }
+
+    #[test]
+    fn test_on_kubernetes_is_declared() {
+        let files = ["crates/host/tests/k8s_pods.rs"];
+        let declared =
+            |features| package("hotbay-host", vec![target("k8s_pods", "k8s_pods.rs", features)]);
+        assert_eq!(findings(&declared(&[K8S_FEATURE]), GOOD, &files), Vec::<String>::new());
+        assert_eq!(findings(&declared(&[]), GOOD, &files).len(), 1);
     }
 
     #[test]

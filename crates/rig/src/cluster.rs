@@ -1,0 +1,142 @@
+//! A whole cluster: a control plane, a network and nodes; and the end of one by its folder, whoever started it.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::cgroup::{self, Cgroup};
+use crate::control_plane::{ControlPlane, Settings, new_rig};
+use crate::error::RigError;
+use crate::folder::Folder;
+use crate::network::{self, NODES_MAX, Network};
+use crate::node::Node;
+
+/// Ends with everything in it when it is dropped.
+#[derive(Debug)]
+pub struct Cluster {
+    // Dropped in this order.
+    nodes: Vec<Node>,
+    plane: ControlPlane,
+    network: Network,
+    cgroup: Cgroup,
+}
+
+impl Cluster {
+    /// Starts it in this folder, which is made if it is not there, with nodes called node1 and so on. All are ready for
+    /// pods when it returns. Needs root.
+    pub fn start(folder: &Path, nodes: u8) -> Result<Self, RigError> {
+        Self::start_in(Self::folder(folder, false)?, nodes)
+    }
+
+    /// The same, to go on until it is ended by `end`, also after this program.
+    pub fn leave(folder: &Path, nodes: u8) -> Result<(), RigError> {
+        let mut cluster = Self::start_in(Self::folder(folder, true)?, nodes)?;
+        cluster.nodes.iter_mut().for_each(Node::keep);
+        cluster.plane.keep();
+        cluster.network.keep();
+        cluster.cgroup.keep();
+        Ok(())
+    }
+
+    fn folder(folder: &Path, outlives: bool) -> Result<Folder, RigError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(RigError::NotRoot);
+        }
+        new_rig(folder, outlives)
+    }
+
+    fn start_in(folder: Folder, nodes: u8) -> Result<Self, RigError> {
+        let cgroup = Cgroup::make(&folder)?;
+        let network = Network::make(&folder)?;
+        let settings = Settings { controllers: true, scheduler: true };
+        let plane = ControlPlane::start_at(folder, &settings, network.front())?;
+        let mut cluster = Self { nodes: Vec::new(), plane, network, cgroup };
+        for number in 1..=nodes.min(NODES_MAX) {
+            let Self { plane, network, cgroup, .. } = &cluster;
+            let node = Node::start(plane, network, cgroup, number)?;
+            cluster.nodes.push(node);
+        }
+        Ok(cluster)
+    }
+
+    pub fn plane(&self) -> &ControlPlane {
+        &self.plane
+    }
+
+    pub fn plane_mut(&mut self) -> &mut ControlPlane {
+        &mut self.plane
+    }
+
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    pub fn nodes_mut(&mut self) -> &mut [Node] {
+        &mut self.nodes
+    }
+}
+
+/// A control plane alone, to go on until it is ended by `end`, also after this program.
+pub fn leave_control_plane(folder: &Path) -> Result<(), RigError> {
+    let settings = Settings { controllers: true, scheduler: true };
+    let mut plane = ControlPlane::start_in(new_rig(folder, true)?, &settings)?;
+    plane.keep();
+    Ok(())
+}
+
+/// Ends the rig of this folder, whatever is left of it, and removes the folder.
+pub fn end(folder: &Path) -> Result<(), RigError> {
+    let rig = Folder::existing(folder)?;
+    let mut running = rig.running();
+    // First the nodes, which take everything on them along; of the control plane, who asks before who answers.
+    running.sort_by_key(|process| match process.name.as_str() {
+        "etcd" => 3,
+        "kube-apiserver" => 2,
+        name if name.starts_with("kube-") => 1,
+        _ => 0,
+    });
+    for process in running {
+        process.end()?;
+    }
+    // Nothing is mounted here from outside of the nodes' namespaces; but somebody may have looked after something.
+    for place in mounts_below(folder) {
+        unmount(&place, UnmountFlags::DETACH)
+            .map_err(|error| RigError::file("unmount", &place)(error.into()))?;
+    }
+    for device in loops_over(folder) {
+        let output = Command::new("losetup").arg("--detach").arg(&device).output();
+        let output =
+            output.map_err(|source| RigError::Start { program: "losetup".to_owned(), source })?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+            return Err(RigError::Command { command: format!("losetup --detach {device}"), said });
+        }
+    }
+    network::remove(&rig)?;
+    cgroup::remove(&rig)?;
+    fs::remove_dir_all(folder).map_err(RigError::file("remove", folder))
+}
+
+/// The loop devices over files in this folder: a driver that was killed has left them.
+fn loops_over(folder: &Path) -> Vec<String> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    let is_over = |file: String| Path::new(file.trim_end()).starts_with(folder);
+    devices
+        .filter(|device| {
+            fs::read_to_string(device.path().join("loop/backing_file")).is_ok_and(is_over)
+        })
+        .map(|device| format!("/dev/{}", device.file_name().to_string_lossy()))
+        .collect()
+}
+
+/// The places below a folder where something is mounted, the innermost first.
+fn mounts_below(folder: &Path) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let places = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut below: Vec<_> =
+        places.filter(|place| Path::new(place).starts_with(folder)).map(str::to_owned).collect();
+    below.reverse();
+    below
+}

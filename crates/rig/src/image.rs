@@ -1,0 +1,165 @@
+//! Container images without a registry: an archive as `docker save` writes it, which `ctr images import` reads. Made
+//! from files of this machine; nobody is asked for anything.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use serde_json::json;
+
+use crate::error::RigError;
+use crate::programs::fetched;
+use crate::tar::Tar;
+
+/// What containerd keeps a pod's namespaces open with, and what pods of tests run: busybox.
+pub const PAUSE: &str = "docker.io/local/pause:1";
+pub const BUSYBOX: &str = "docker.io/local/busybox:1";
+
+/// One image: its name, what is in it, and what it runs.
+#[derive(Debug)]
+pub struct Image {
+    name: String,
+    layer: Tar,
+    entrypoint: Vec<String>,
+}
+
+impl Image {
+    /// An empty one. `name` is what pods call it, with its host and tag: `docker.io/local/hotbay:1`.
+    pub fn new(name: &str, entrypoint: &[&str]) -> Self {
+        let entrypoint = entrypoint.iter().map(|&word| word.to_owned()).collect();
+        Self { name: name.to_owned(), layer: Tar::default(), entrypoint }
+    }
+
+    /// Adds a file of this machine that can be run, at this path without a slash at its beginning.
+    pub fn program(&mut self, path: &str, source: &Path) -> Result<(), RigError> {
+        let bytes = fs::read(source).map_err(RigError::file("read", source))?;
+        self.layer.file(path, 0o755, &bytes).map_err(RigError::file("put into an image", source))
+    }
+
+    pub fn link(&mut self, path: &str, to: &str) -> Result<(), RigError> {
+        self.layer.link(path, to).map_err(RigError::file("put into an image", path))
+    }
+
+    pub fn folder(&mut self, path: &str) -> Result<(), RigError> {
+        self.layer.folder(path).map_err(RigError::file("put into an image", path))
+    }
+
+    /// Writes the archive that `ctr images import` takes.
+    pub fn write(self, archive: &Path) -> Result<(), RigError> {
+        let failed = || RigError::file("write the image", archive);
+        let bytes = self.archive().map_err(failed())?;
+        fs::write(archive, bytes).map_err(failed())
+    }
+
+    fn archive(self) -> io::Result<Vec<u8>> {
+        let layer = self.layer.finish();
+        let hash: String =
+            digest(&SHA256, &layer).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let config = json!({
+            "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+            "os": "linux",
+            "config": {"Entrypoint": self.entrypoint, "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{hash}")]},
+        });
+        let manifest = json!([{
+            "Config": "config.json", "RepoTags": [self.name], "Layers": ["layer.tar"],
+        }]);
+        let mut archive = Tar::default();
+        archive.file("config.json", 0o644, config.to_string().as_bytes())?;
+        archive.file("layer.tar", 0o644, &layer)?;
+        archive.file("manifest.json", 0o644, manifest.to_string().as_bytes())?;
+        Ok(archive.finish())
+    }
+}
+
+/// The image of every pod of the rig's own, under both names.
+pub(crate) fn write_own(folder: &Path) -> Result<Vec<std::path::PathBuf>, RigError> {
+    let busybox = fetched("bin/busybox")?;
+    let names = [
+        (PAUSE, "pause.tar", ["/bin/busybox", "sleep", "2147483647"].as_slice()),
+        (BUSYBOX, "busybox.tar", &["/bin/sh"]),
+    ];
+    let mut archives = Vec::new();
+    for (name, file, entrypoint) in names {
+        let mut image = Image::new(name, entrypoint);
+        for place in ["bin", "etc", "proc", "root", "sys", "tmp", "var"] {
+            image.folder(place)?;
+        }
+        image.program("bin/busybox", &busybox)?;
+        for applet in APPLETS {
+            image.link(&format!("bin/{applet}"), "busybox")?;
+        }
+        let archive = folder.join(file);
+        image.write(&archive)?;
+        archives.push(archive);
+    }
+    Ok(archives)
+}
+
+/// What a test may want to call in a pod.
+const APPLETS: [&str; 30] = [
+    "blockdev",
+    "cat",
+    "chmod",
+    "cp",
+    "cut",
+    "date",
+    "dd",
+    "df",
+    "echo",
+    "env",
+    "false",
+    "grep",
+    "head",
+    "id",
+    "ls",
+    "md5sum",
+    "mkdir",
+    "mount",
+    "mv",
+    "rm",
+    "sed",
+    "sh",
+    "sha256sum",
+    "sleep",
+    "stat",
+    "sync",
+    "test",
+    "touch",
+    "true",
+    "wc",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn archive_holds_layer_config_and_manifest() {
+        let place = tempfile::tempdir().unwrap();
+        let source = place.path().join("program");
+        fs::write(&source, "#!/bin/sh\n").unwrap();
+        let mut image = Image::new("docker.io/local/x:1", &["/bin/x"]);
+        image.folder("bin").unwrap();
+        image.program("bin/x", &source).unwrap();
+        image.link("bin/y", "x").unwrap();
+        let archive = place.path().join("x.tar");
+        image.write(&archive).unwrap();
+        let tar = |args: &[&str]| {
+            let output = Command::new("tar").current_dir(place.path()).args(args).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(tar(&["-tf", "x.tar"]), "config.json\nlayer.tar\nmanifest.json\n");
+        tar(&["-xf", "x.tar"]);
+        let listed = tar(&["-tvf", "layer.tar"]);
+        assert!(listed.contains("drwxr-xr-x") && listed.contains("-rwxr-xr-x"), "{listed}");
+        assert!(listed.contains("bin/y -> x"), "{listed}");
+        let config = fs::read_to_string(place.path().join("config.json")).unwrap();
+        let sum = Command::new("sha256sum").arg(place.path().join("layer.tar")).output().unwrap();
+        let sum = String::from_utf8(sum.stdout).unwrap();
+        assert!(config.contains(sum.split(' ').next().unwrap()), "{config} {sum}");
+    }
+}
