@@ -90,4 +90,9 @@ impl Resource {
             Self::Registry | Self::StorageNode | Self::Drive => false,
         }
     }
+
+    /// Where all objects of this kind are.
+    pub(crate) fn path(self) -> String {
+        format!("/apis/{GROUP}/{VERSION}/{}", self.plural())
+    }
 }

@@ -2,7 +2,7 @@
 //! `deploy/crds.yaml` is a copy.
 //!
 //! The spec is the wish and belongs to people. The status is written by the leading controller alone: the public
-//! view, and under `record` what was decided.
+//! view, and under `record` what was decided. See [`crate::object`].
 
 mod columns;
 mod structural;
