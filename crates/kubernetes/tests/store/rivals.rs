@@ -101,3 +101,17 @@ fn a_late_write_of_the_one_before_is_not_written_over_unseen() {
     write(&mut next, 4).unwrap();
     assert!(matches!(write(&mut old, 5), Err(StoreError::Deposed { .. })));
 }
+
+/// One that was succeeded and takes the lead again must have read what was decided meanwhile.
+#[test]
+fn who_leads_again_without_having_read_starts_again() {
+    let server = server();
+    let (first, second) = (term(1, 10), term(2, 20));
+    let mut one = server.open();
+    one.commit(&[lead(&[first])]).unwrap();
+    let mut other = server.open();
+    load(&mut other);
+    other.commit(&[lead(&[first, second])]).unwrap();
+    let error = one.commit(&[lead(&[first, second, term(3, 30)])]).unwrap_err();
+    assert!(matches!(error, StoreError::Overtaken { .. }) && !error.retryable(), "{error}");
+}
