@@ -154,8 +154,8 @@ impl World {
                 self.fault(Fault::RewoundNoticed);
                 self.scenario.forked()
             }
-            // Two registries may have given a new node two ids, and so has one that forgot that it purged the first: the
-            // host is purged again then.
+            // Two registries may have given a new node two ids, and so has one that forgot that it purged the first:
+            // the host is purged again then.
             RegistrationRefused::DuplicateNode { .. } => {
                 let purge_forgotten = self.scenario.forked() && self.scenario.purges;
                 self.machines[machine].directory_lost || self.sites.len() > 1 || purge_forgotten
