@@ -420,8 +420,9 @@ impl Cluster {
                 Some((generation, Goal::Attach)) => generation.next(),
                 // It was told before, and has not got to it.
                 Some((generation, Goal::Detach)) => generation,
-                // Opened by its label, without a record; and the label has left with the drive.
-                None => record.generation,
+                // Opened by its label, without a record; and the label has left with the drive. The drive's own
+                // generation has the goal that its node was given.
+                None => Generation::from_number(record.generation.get().saturating_sub(1)),
             };
             self.close_for_another(node, report.drive, closed_at, &mut told);
         }

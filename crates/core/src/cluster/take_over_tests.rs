@@ -11,7 +11,7 @@ use crate::cluster::{
 use crate::cms::{Action, Code, Outcome, Reason, TakeOver, Target};
 use crate::device::{Denied, LabelSeen, Observed};
 use crate::ids::{DriveId, Incarnation, SessionNumber, TermId};
-use crate::message::{Answer, AnswerResult, Obstacle, Order};
+use crate::message::{Answer, AnswerResult, DriveReport, Obstacle, Order, Registration};
 use crate::order::{Generation, Goal};
 use crate::rules::Rules;
 
@@ -143,6 +143,27 @@ fn a_node_that_gets_a_drive_back_is_not_told_to_close_it() {
     let (_, outcome) = act(&mut cluster, wish("node-a:/dev/sda", "S1", None));
     assert_eq!((outcome.code, place(&cluster).0.as_str()), (Code::Ok, "node-a"));
     assert_eq!(reports(&mut cluster, A, vec![at("/dev/sda")]).orders, []);
+}
+
+/// It was told so under the generation that attaches the drive to its new node, and its next registration looked as if
+/// the registry had gone back in time.
+#[test]
+fn an_old_node_that_lost_its_record_sees_no_generation_with_two_goals() {
+    let (mut cluster, _) = in_operation();
+    goes_silent(&mut cluster, A, 0);
+    let (effects, _) = take_over(&mut cluster);
+    done(&mut cluster, B, &effects.orders[0].1).unwrap();
+    // Opened by its label; and the drive is not there any more.
+    let (seen, evidence, label) = (None, Default::default(), None);
+    let report = DriveReport { drive: DRIVE, seen, evidence, label, open: true };
+    let mut agent_a = agent(vec![]);
+    let said = Registration { drives: vec![report], ..says(&agent_a, "node-a") };
+    let effects = register(&mut cluster, 3, said).unwrap();
+    let close = registered(&effects).unknown.remove(0);
+    assert!(close.ordered.stamp.generation.get() < place(&cluster).2);
+    agent_a.step(AgentEvent::Registered(registered(&effects)));
+    assert_eq!(agent_a.in_force(DRIVE), Some(close.ordered));
+    register(&mut cluster, 4, says(&agent_a, "node-a")).unwrap();
 }
 
 #[test]
