@@ -86,8 +86,11 @@ fn is_registering(world: &World, machine: usize) -> bool {
 
 /// The client asks for its last wish again, and the registry sends again what it owes.
 fn ask_on(world: &mut World, drive: DriveId) {
+    // The label may have one that the registry has forgotten: it was killed before that was durable.
     let has_volumes = |world: &World| {
-        world.sites[0].cluster.drive(drive).is_some_and(|drive| !drive.record.volumes.is_empty())
+        let known = world.sites[0].cluster.drive(drive);
+        known.is_some_and(|known| !known.record.volumes.is_empty())
+            || !world.machines[machine_of(drive)].disks[slot_of(drive)].extents.is_empty()
     };
     if let Some(wish) = world.wishes.get(&drive).copied() {
         if wish == Goal::Detach && has_volumes(world) {
