@@ -27,6 +27,12 @@ impl Generation {
         Self(self.0.checked_add(1).expect("fewer than 2^64 actions on one drive"))
     }
 
+    /// The generation of the action before.
+    #[must_use]
+    pub fn before(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
     /// The number, for codecs and people.
     pub const fn get(self) -> u64 {
         self.0

@@ -420,9 +420,12 @@ impl Cluster {
                 Some((generation, Goal::Attach)) => generation.next(),
                 // It was told before, and has not got to it.
                 Some((generation, Goal::Detach)) => generation,
-                // Opened by its label, without a record; and the label has left with the drive. The drive's own
-                // generation has the goal that its node was given.
-                None => Generation::from_number(record.generation.get().saturating_sub(1)),
+                // Opened by its label, without a record; and the label has left with the drive. It was out of operation
+                // before it was attached to another node: that generation closes it here as well.
+                None => match record.state.goal() {
+                    Goal::Attach => record.generation.before(),
+                    Goal::Detach => record.generation,
+                },
             };
             self.close_for_another(node, report.drive, closed_at, &mut told);
         }
