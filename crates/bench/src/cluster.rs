@@ -8,7 +8,7 @@ use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, Sessi
 use hotbay_core::label::change::{Basis, LabelTold};
 use hotbay_core::message::{Answer, AnswerResult, Order, RecordHealth, Registration};
 use hotbay_core::rules::Rules;
-use hotbay_core::volume::orders::{LabelAnswer, LabelResult, VolumeOrder};
+use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
 
 /// As many as a storage server has.
 pub(crate) const DRIVES_PER_NODE: usize = 20;
@@ -130,7 +130,7 @@ pub(crate) fn label_done(cluster: &mut Cluster, effects: &Effects) -> Option<Eff
     let (session, VolumeOrder::Label(order)) = effects.volume_orders.first()? else { return None };
     let sequence = order.basis.sequence + 1;
     let result = LabelResult::Done { now: Basis { sequence, checksum: 0 } };
-    let (incarnation, on) = (order.incarnation, order.basis);
-    let answer = LabelAnswer { drive: order.drive, incarnation, on, result };
+    let LabelOrder { drive, incarnation, basis: on, changes, .. } = order.clone();
+    let answer = LabelAnswer { drive, incarnation, on, changes, result };
     Some(apply(cluster, Event::LabelAnswer { session: *session, answer }))
 }

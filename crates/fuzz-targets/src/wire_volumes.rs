@@ -32,7 +32,13 @@ fn told() -> LabelTold {
 }
 
 pub(crate) fn from_agents() -> Vec<FromAgent> {
-    let answer = |result| LabelAnswer { drive: DRIVE, incarnation: INCARNATION, on: BASIS, result };
+    let answer = |result| LabelAnswer {
+        drive: DRIVE,
+        incarnation: INCARNATION,
+        on: BASIS,
+        changes: vec![Change::Free { volume: VOLUME }],
+        result,
+    };
     let used = |result| UseAnswer {
         volume: VOLUME,
         incarnation: INCARNATION,

@@ -18,6 +18,7 @@ use crate::volume::orders::{LabelAnswer, LabelOrder, LabelResult, UseAnswer, Use
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LabelWork {
     basis: Basis,
+    changes: Vec<Change>,
     /// Volumes that are off the drive if it succeeds.
     freed: Vec<VolumeId>,
     /// Whoever gave it still listens.
@@ -59,15 +60,17 @@ impl Agent {
                 let uses = in_use(&self.record, &self.ended, &freed);
                 if !uses.is_empty() && self.rules.hold(Rule::FreeUnused) {
                     let result = LabelResult::InUse { uses };
-                    return self.answer_label(drive, order.basis, result, effects);
+                    return self.answer_label(drive, order.basis, order.changes, result, effects);
                 }
                 local.actual = Actual::ChangingLabel { label };
-                local.label_work = Some(LabelWork { basis: order.basis, freed, asked: true });
+                let (basis, changes) = (order.basis, order.changes.clone());
+                local.label_work = Some(LabelWork { basis, changes, freed, asked: true });
                 effects.push(Effect::ChangeLabel { generation: label, order });
             }
             Some(_) | None => {
                 let error = "the drive is not open".to_owned();
-                self.answer_label(drive, order.basis, LabelResult::Failed { error }, effects);
+                let result = LabelResult::Failed { error };
+                self.answer_label(drive, order.basis, order.changes, result, effects);
             }
         }
     }
@@ -90,9 +93,10 @@ impl Agent {
             return;
         }
         local.actual = Actual::ChangingLabel { label };
-        // The registry is told the label that comes of it, and decides anew.
-        local.label_work = Some(LabelWork { basis, freed: Vec::new(), asked: false });
         let (incarnation, changes) = (self.incarnation, vec![Change::Formatted { volume }]);
+        // The registry is told the label that comes of it, and decides anew.
+        let work = LabelWork { basis, changes: changes.clone(), freed: Vec::new(), asked: false };
+        local.label_work = Some(work);
         let order = LabelOrder { drive, term, incarnation, basis, changes };
         effects.push(Effect::ChangeLabel { generation: label, order });
     }
@@ -113,7 +117,7 @@ impl Agent {
             self.forget_uses(&work.freed, effects);
         }
         if work.asked {
-            self.answer_label(drive, work.basis, result, effects);
+            self.answer_label(drive, work.basis, work.changes, result, effects);
         } else if self.session.is_some() {
             effects.push(Effect::TellLabel(drive));
         }
@@ -239,11 +243,13 @@ impl Agent {
         &self,
         drive: DriveId,
         on: Basis,
+        changes: Vec<Change>,
         result: LabelResult,
         effects: &mut Vec<Effect>,
     ) {
         let incarnation = self.incarnation;
-        effects.push(Effect::SendLabel(LabelAnswer { drive, incarnation, on, result }));
+        let answer = LabelAnswer { drive, incarnation, on, changes, result };
+        effects.push(Effect::SendLabel(answer));
     }
 
     fn answer_use(

@@ -137,7 +137,8 @@ pub(super) fn volume_on(cluster: &mut Cluster, session: SessionNumber, drive: Dr
         panic!("{effects:?}")
     };
     let result = LabelResult::Done { now: Basis { sequence: 2, checksum: 0 } };
-    let answer = LabelAnswer { drive, incarnation: order.incarnation, on: order.basis, result };
+    let (on, changes) = (order.basis, order.changes.clone());
+    let answer = LabelAnswer { drive, incarnation: order.incarnation, on, changes, result };
     cluster.apply(Event::LabelAnswer { session: *session, answer }, 0).unwrap();
     volume
 }

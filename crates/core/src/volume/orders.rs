@@ -34,6 +34,8 @@ pub struct LabelAnswer {
     pub incarnation: Incarnation,
     /// The label that the order named.
     pub on: Basis,
+    /// What the order was to change: two may have been decided on one label.
+    pub changes: Vec<Change>,
     pub result: LabelResult,
 }
 

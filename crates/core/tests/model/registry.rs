@@ -18,7 +18,7 @@ use hotbay_core::label::extents::ALIGNMENT_BYTES;
 use hotbay_core::message::{Answer, Registration};
 use hotbay_core::order::Goal;
 use hotbay_core::volume::class::Class;
-use hotbay_core::volume::orders::{LabelAnswer, LabelResult, VolumeOrder};
+use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, LabelResult, VolumeOrder};
 use hotbay_core::volume::{Size, Wish};
 
 use crate::invariants;
@@ -203,8 +203,8 @@ impl World {
             }
             Err(why) => LabelResult::Refused { why: why.to_string(), told },
         };
-        let (incarnation, on) = (order.incarnation, order.basis);
-        let answer = LabelAnswer { drive, incarnation, on, result };
+        let LabelOrder { incarnation, basis: on, changes, .. } = order;
+        let answer = LabelAnswer { drive, incarnation, on, changes, result };
         let effects = self.site(site).cluster.apply(Event::LabelAnswer { session, answer }, 0);
         writes.extend(effects.map(|effects| effects.writes).unwrap_or_default());
         true

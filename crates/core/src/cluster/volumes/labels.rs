@@ -76,7 +76,7 @@ impl Cluster {
         answer: LabelAnswer,
         now_ms: u64,
     ) -> Result<Effects, Refused> {
-        let LabelAnswer { drive: id, incarnation, on, result } = answer;
+        let LabelAnswer { drive: id, incarnation, on, changes, result } = answer;
         self.check_speaker(session, id)?;
         let current = self.nodes[&self.drives[&id].record.node].session;
         if current.is_none_or(|current| current.incarnation != incarnation) {
@@ -84,21 +84,24 @@ impl Cluster {
         }
         let drive = self.drives.get_mut(&id).expect("checked above");
         let space = drive.space.as_mut().ok_or(Refused::StaleAnswer)?;
-        if space.ordered.as_ref().is_none_or(|order| order.basis != on) {
+        let order = space.ordered.take_if(|order| order.basis == on).ok_or(Refused::StaleAnswer)?;
+        // An order that came twice may be answered late, when another has been decided on the same label. If it was
+        // carried out that is true all the same, and the other one will be refused.
+        if order.changes != changes && !matches!(result, LabelResult::Done { .. }) {
+            space.ordered = Some(order);
             return Err(Refused::StaleAnswer);
         }
-        let order = space.ordered.take().expect("checked above");
         let mut effects = Effects::default();
         match result {
             LabelResult::Done { now } => {
                 // The same function as on the agent's side, on the same label: it gives the same.
-                let changed = applied(&space.extents, &order.changes, space.limit_bytes);
+                let changed = applied(&space.extents, &changes, space.limit_bytes);
                 space.extents = changed.map_err(|_| Refused::StaleAnswer)?.extents;
-                space.erased = space.erased.after(&order.changes);
+                space.erased = space.erased.after(&changes);
                 space.basis = now;
                 space.trouble = None;
                 self.rank(id);
-                self.hold_against_records(id, &order.changes, now_ms, &mut effects);
+                self.hold_against_records(id, &changes, now_ms, &mut effects);
                 self.order_label(id, &mut effects);
             }
             LabelResult::Refused { why, told } => {

@@ -37,6 +37,12 @@ pub(super) struct World {
     pub(super) device_mapper: bool,
 }
 
+/// What an agent answers.
+pub(super) fn answer_to(order: &LabelOrder, result: LabelResult) -> LabelAnswer {
+    let LabelOrder { drive, incarnation, basis: on, changes, .. } = order.clone();
+    LabelAnswer { drive, incarnation, on, changes, result }
+}
+
 impl World {
     /// Drives in operation, with so many MiB for volumes each.
     pub(super) fn new(sizes_mib: &[u64]) -> Self {
@@ -158,7 +164,7 @@ impl World {
                 }
             }
         };
-        LabelAnswer { drive: order.drive, incarnation: INCARNATION, on: order.basis, result }
+        answer_to(order, result)
     }
 
     /// The agent carries out everything, until nothing is left to do.

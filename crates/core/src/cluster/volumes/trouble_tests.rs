@@ -1,14 +1,14 @@
 //! What went wrong once: each test tells the story of a defect that the simulation found.
 
 use super::super::AttachmentState;
-use super::super::Event;
-use super::tests::{INCARNATION, NODE, SESSION, World};
+use super::super::{Event, Refused};
+use super::tests::{INCARNATION, NODE, SESSION, World, answer_to};
 use super::{VolumeRefused, VolumeRequest, VolumeState};
 use crate::cms::{Action, Target};
 use crate::ids::{AttachmentId, DriveId, VolumeId};
 use crate::label::change::Change;
 use crate::volume::Epoch;
-use crate::volume::orders::{LabelAnswer, LabelResult, UseAnswer, UseResult, VolumeOrder};
+use crate::volume::orders::{LabelResult, UseAnswer, UseResult, VolumeOrder};
 
 fn attach(world: &mut World, volume: VolumeId) {
     let id = AttachmentId::from_bits(77);
@@ -43,8 +43,7 @@ fn what_the_agent_says_is_used_is_taken_back_before_it_is_freed() {
     assert_eq!(order.changes, [Change::Free { volume }]);
     let epoch = Epoch::from_number(4);
     let result = LabelResult::InUse { uses: vec![(volume, epoch)] };
-    let answer =
-        LabelAnswer { drive: order.drive, incarnation: INCARNATION, on: order.basis, result };
+    let answer = answer_to(&order, result);
     world.apply(Event::LabelAnswer { session: SESSION, answer }).unwrap();
     let [VolumeOrder::Use(taken_back)] = &world.orders[..] else { panic!("{:?}", world.orders) };
     assert_eq!((taken_back.grant.epoch, taken_back.grant.granted), (epoch, false));
@@ -73,8 +72,7 @@ fn a_volume_on_a_drive_that_cannot_be_written_is_deleted_by_the_first_call() {
     assert_eq!(world.state(volume), Some(VolumeState::Deleting));
     let VolumeOrder::Label(order) = world.orders.remove(0) else { panic!("no label order") };
     let result = LabelResult::Failed { error: "input/output error".into() };
-    let answer =
-        LabelAnswer { drive: order.drive, incarnation: INCARNATION, on: order.basis, result };
+    let answer = answer_to(&order, result);
     world.apply(Event::LabelAnswer { session: SESSION, answer }).unwrap();
     assert_eq!(world.state(volume), Some(VolumeState::Deleted));
     assert_eq!(world.state(required), Some(VolumeState::Deleting), "it waits for the drive");
@@ -149,4 +147,30 @@ fn a_volume_whose_place_is_taken_does_not_stand_in_the_way_of_others() {
     let asked_again = world.create("old", 10, &[]).unwrap();
     world.settle();
     assert_eq!(world.state(asked_again), Some(VolumeState::Created));
+}
+
+/// An order was still under way when the label was told anew, and another was decided on it; that the first one was done
+/// was taken for the second, and a volume was said to be made that was on no label.
+#[test]
+fn what_was_done_is_what_the_order_said_that_was_carried_out() {
+    let mut world = World::new(&[100]);
+    let old = world.create("old", 10, &[]).unwrap();
+    world.settle();
+    world.ask(VolumeRequest::Delete { volume: old }).unwrap();
+    let Some(VolumeOrder::Label(free)) = world.orders.pop() else { panic!("no label order") };
+    let new = world.create("new", 10, &[]).unwrap();
+    world.attach_all();
+    let Some(VolumeOrder::Label(both)) = world.orders.pop() else { panic!("no label order") };
+    assert_eq!((free.basis, both.changes.len()), (both.basis, 2));
+    // What else is said of the first one is over.
+    let failed = answer_to(&free, LabelResult::Failed { error: "gone".into() });
+    let stale = world.apply(Event::LabelAnswer { session: SESSION, answer: failed });
+    assert_eq!(stale.unwrap_err(), Refused::StaleAnswer);
+    let done = world.carry_out(&free);
+    world.apply(Event::LabelAnswer { session: SESSION, answer: done }).unwrap();
+    assert_eq!(world.state(new), Some(VolumeState::Pending));
+    world.settle();
+    assert_eq!(world.state(new), Some(VolumeState::Created));
+    let label = &world.labels[&DriveId::from_bits(1)];
+    assert!(label.extents.iter().any(|extent| extent.volume == new), "{label:?}");
 }
