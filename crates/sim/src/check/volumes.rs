@@ -273,7 +273,8 @@ impl World {
     /// Whether what the registry knows of a label is not what is on it, or owed still.
     fn label_unsettled(&self, cluster: &Cluster, drive: &Drive) -> Option<String> {
         let id = drive.record.id;
-        if waits(cluster, drive) || drive.record.state != State::Attached {
+        // Of one that was pulled its agent knows the label as it was.
+        if waits(cluster, drive) || drive.record.state != State::Attached || !drive.present {
             return None;
         }
         let space = drive.space.as_ref()?;
