@@ -46,8 +46,12 @@ impl<K: PartialEq> Recent<K> {
 impl World {
     /// An order leaves the registry: not too often while nothing has changed.
     pub(crate) fn order_leaves(&mut self, site: usize, session: SessionNumber, order: &Order) {
-        let reign = self.sites[site].process.as_ref().expect("it sends").reign;
-        let key = (order.ordered.stamp.generation, reign, session.get());
+        let process = self.sites[site].process.as_ref().expect("it sends");
+        // What a node has to close for another one goes out with each of its reports, and those tell of changes.
+        if !process.cluster.is_on(order.drive, session) {
+            return;
+        }
+        let key = (order.ordered.stamp.generation, process.reign, session.get());
         let recent =
             self.ledger.orders.entry((site, order.drive)).or_insert_with(|| Recent::new(key));
         let count = recent.count(key, self.now);
