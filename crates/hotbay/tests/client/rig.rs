@@ -207,7 +207,7 @@ fn registration(machine: MachineId) -> Registration {
         incarnation: Incarnation::from_bits(fresh()),
         cluster: None,
         newest_term: None,
-        record: RecordHealth::Absent,
+        record: RecordHealth::Usable,
         drives: Vec::new(),
         conditions: Vec::new(),
         labels: Default::default(),
