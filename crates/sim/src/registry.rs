@@ -233,7 +233,10 @@ impl World {
             FromAgent::Answer(answer) => Happens::Answer { session, answer },
             FromAgent::LabelTold(drive, told) => Happens::LabelTold { session, drive, told },
             FromAgent::LabelAnswer(answer) => Happens::LabelAnswer { session, answer },
-            FromAgent::UseAnswer(answer) => Happens::UseAnswer { session, answer },
+            FromAgent::UseAnswer(answer) => {
+                self.use_is_answered(site, answer.volume);
+                Happens::UseAnswer { session, answer }
+            }
             FromAgent::HangUp => Happens::SessionClosed(session),
         };
         self.apply(site, event, Caller::Agent(id));

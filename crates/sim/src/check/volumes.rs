@@ -226,6 +226,15 @@ impl World {
         }
     }
 
+    /// The registry hears of a use: what it orders about the label from here on follows from something new.
+    pub(crate) fn use_is_answered(&mut self, site: usize, volume: VolumeId) {
+        let cluster = self.sites[site].process.as_ref().map(|process| &process.cluster);
+        let drive = cluster.and_then(|cluster| cluster.volume(volume)?.drive);
+        if let Some(drive) = drive {
+            self.ledger.volume_orders.remove(&(site, (drive, None)));
+        }
+    }
+
     /// What is not as it should be with volumes, when all trouble has been over for a while (7, 10).
     pub(super) fn volumes_unsettled(&self) -> Option<String> {
         let lost = self.ledger.kept.iter().find(|(volume, bytes)| {

@@ -149,8 +149,8 @@ fn a_volume_whose_place_is_taken_does_not_stand_in_the_way_of_others() {
     assert_eq!(world.state(asked_again), Some(VolumeState::Created));
 }
 
-/// An order was still under way when the label was told anew, and another was decided on it; that the first one was done
-/// was taken for the second, and a volume was said to be made that was on no label.
+/// An order was still under way when the label was told anew, and another was decided on it; that the first one was
+/// done was taken for the second, and a volume was said to be made that was on no label.
 #[test]
 fn what_was_done_is_what_the_order_said_that_was_carried_out() {
     let mut world = World::new(&[100]);
