@@ -130,7 +130,6 @@ pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
         metadata: Metadata { name: record.name.to_string(), uid: record.id.to_string() },
         annotations: record.annotations.clone(),
         spec: VolumeSpec {
-            size_bytes: None,
             parameters: record.parameters.clone(),
             claim: record.claim.as_ref().map(ToString::to_string),
         },
@@ -158,7 +157,6 @@ pub(crate) fn orphan(cluster: &Cluster, drive: DriveId, extent: &Extent) -> Volu
         metadata: Metadata { name: extent.name.to_string(), uid: extent.volume.to_string() },
         annotations: Default::default(),
         spec: VolumeSpec {
-            size_bytes: None,
             parameters: Default::default(),
             claim: extent.claim.as_ref().map(ToString::to_string),
         },

@@ -20,14 +20,13 @@ pub(crate) use label::{LabelArgs, label};
 pub(crate) use volume::{AgentArgs, Annotation, MountArgs, VolumeCommand, WishArgs};
 
 use crate::config::ConfigCommand;
-use crate::crd::CrdArgs;
 use crate::recover::RecoverArgs;
 use crate::run::RunCommand;
 use crate::store::StoreCommand;
 use crate::token::TokenCommand;
 
 const HELP: &str = "\
-Hotbay: block storage for bare metal. Usage: hotbay [--api PLACE] [-V] COMMAND
+Hotbay: block storage for bare metal. Usage: hotbay [--api PLACE] COMMAND
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
@@ -48,8 +47,8 @@ Repair, and for the shell:
   recover      Rebuild a lost registry from the labels on its drives
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-  crd          Print what Kubernetes must know of drives, volumes and the rest
-  --api PLACE  A socket or https://HOST:PORT; 'hotbay COMMAND --help' has more
+  --api PLACE  A socket, or https://HOST:PORT; 'hotbay get --help' says more
+  -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";
 
@@ -172,9 +171,6 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Prints the custom resource definitions, for kubectl apply
-    #[command(after_help = crate::crd::EXAMPLES)]
-    Crd(CrdArgs),
     /// Prints the manual page of hotbay, or writes all pages into a folder of manuals
     #[command(hide = true, after_help = crate::man::EXAMPLES)]
     Man {
@@ -471,7 +467,6 @@ mod tests {
             "man",
             "store",
             "recover",
-            "crd",
             "completions",
         ] {
             check(cli.find_subcommand(name).expect("a command of that name"));

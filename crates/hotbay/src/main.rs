@@ -1,13 +1,12 @@
 //! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
 //!
 //! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`] and [`token`],
-//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`],
-//! definitions for Kubernetes in [`crd`]; [`recover`] looks at drives without one.
+//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`];
+//! [`recover`] looks at drives without one.
 
 mod cli;
 mod client;
 mod config;
-mod crd;
 mod man;
 mod recover;
 mod run;
@@ -62,13 +61,6 @@ fn main() -> ExitCode {
             Err(error) => {
                 complain(&error, &error.next_steps());
                 error.exit().into()
-            }
-        },
-        Command::Crd(args) => match crd::run(&args) {
-            Ok(()) => Exit::Done.into(),
-            Err(error) => {
-                complain(&error, &[]);
-                Exit::Failed.into()
             }
         },
         Command::Man { dir } => match man::run(dir.as_deref()) {

@@ -18,7 +18,8 @@ impl Cluster {
         cluster: ClusterId,
         term: TermId,
     ) -> (Self, Vec<Write>) {
-        let mut registry = records.registry.clone().unwrap_or_else(|| RegistryRecord {
+        let Records { registry, nodes, drives, volumes, attachments } = records;
+        let mut registry = registry.unwrap_or_else(|| RegistryRecord {
             cluster,
             terms: Vec::new(),
             newest_certificate: CertificateNumber::default(),
@@ -29,18 +30,6 @@ impl Cluster {
         };
         registry.terms.extend(next);
         let writes = vec![Write::Registry(registry.clone())];
-        (Self::under(rules, registry, records), writes)
-    }
-
-    /// Leads on, over what a store holds after the writes of [`Cluster::lead`] became durable: for a store that others
-    /// may have written to until then. `None` if another leads by now.
-    pub fn lead_on(&self, records: Records) -> Option<Self> {
-        let registry = records.registry.clone().filter(|registry| *registry == self.registry)?;
-        Some(Self::under(self.rules, registry, records))
-    }
-
-    fn under(rules: Rules, registry: RegistryRecord, records: Records) -> Self {
-        let Records { registry: _, nodes, drives, volumes, attachments } = records;
         let mut this = Self {
             rules,
             auto_add: AutoAdd::default(),
@@ -72,7 +61,7 @@ impl Cluster {
         for record in attachments {
             this.insert_attachment(record);
         }
-        this
+        (this, writes)
     }
 
     /// A copy of some nodes with their drives, for decisions that are not to be taken.

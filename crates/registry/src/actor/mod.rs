@@ -145,23 +145,13 @@ impl Registry {
         surroundings: Surroundings,
     ) -> Result<(Self, Ended), StartError> {
         let records = codec::decode(store.load()?)?;
-        let (mut cluster, writes) =
+        let (cluster, writes) =
             Cluster::lead(Rules::default(), records, surroundings.cluster, surroundings.term);
+        let cluster = cluster.adding_by(surroundings.auto_add.clone());
         let writes: Vec<_> = writes.iter().map(codec::encode).collect();
         (surroundings.checkpoint)("registry-term-decided");
         store.commit(&writes)?;
         (surroundings.checkpoint)("registry-term-durable");
-        if store.is_shared() {
-            // Whoever led before may have written until the new term stood.
-            let records = codec::decode(store.load()?)?;
-            let ours = cluster.term();
-            let by = records.registry.as_ref().and_then(|registry| registry.terms.last().copied());
-            cluster = cluster.lead_on(records).ok_or_else(|| {
-                let object = "the registry".to_owned();
-                StoreError::Deposed { object, by: by.unwrap_or(ours), ours }
-            })?;
-        }
-        let cluster = cluster.adding_by(surroundings.auto_add.clone());
         let (commands, inbox) = mpsc::channel(COMMANDS_WAITING);
         let (changed, changes) = watch::channel(0);
         let (health_changed, health) = watch::channel(StoreHealth::Good);

@@ -21,6 +21,7 @@ use super::writer::{Batch, Written};
 use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
 use crate::codec;
 use crate::stats::Stats;
+use crate::store::Write;
 use crate::store::error::StoreError;
 
 /// How many commands are taken before the batch is handed over; bounds how long a batch is.
@@ -227,16 +228,10 @@ impl Actor {
         }
         if !writes.is_empty() {
             let gate = &mut self.gate;
-            let new = || Batch {
-                number: gate.decide(),
-                writes: Vec::new(),
-                ends: Vec::new(),
-                callers: 0,
-            };
+            let new = || Batch { number: gate.decide(), writes: Vec::new(), callers: 0 };
             let batch = self.collecting.get_or_insert_with(new);
             batch.callers += 1;
             batch.writes.extend(writes.iter().map(codec::encode));
-            batch.ends.push(batch.writes.len());
         }
         // First what was decided, then what follows from it.
         for notice in notices {
@@ -371,7 +366,8 @@ impl Actor {
         if self.writing {
             return;
         }
-        let Some(batch) = self.collecting.take_if(complete) else { return };
+        let Some(mut batch) = self.collecting.take_if(complete) else { return };
+        keep_last_of_each(&mut batch.writes);
         self.writing = true;
         // If the writer is gone, its last words are in the channel that the loop listens to.
         self.writer.send(batch).unwrap_or_default();
@@ -448,6 +444,18 @@ fn log_answer(order: OrderId, result: &AnswerResult, news: bool) {
             tracing::info!(%order, "answered: {result}");
         }
     }
+}
+
+/// A batch is one transaction, and each write carries a whole record: only the last of each counts.
+fn keep_last_of_each(writes: &mut Vec<Write>) {
+    let mut later = std::collections::BTreeSet::new();
+    let key = |write: &Write| match write {
+        Write::Put { key, .. } | Write::Delete { key } => *key,
+    };
+    let mut kept: Vec<_> =
+        std::mem::take(writes).into_iter().rev().filter(|write| later.insert(key(write))).collect();
+    kept.reverse();
+    *writes = kept;
 }
 
 #[cfg(test)]
