@@ -367,6 +367,10 @@ impl World {
         let foreign =
             record.term.is_some_and(|term| terms.is_none_or(|terms| !terms.contains(&term)));
         let ours = known.and_then(|process| process.cluster.drive(drive));
+        // A host that is purged and taken back meanwhile may have a higher generation than the machine knows of.
+        let node = known.zip(ours).and_then(|(known, ours)| known.cluster.node(ours.record.node));
+        let unheard =
+            node.is_some_and(|node| node.session.is_none() && node.silent_since_ms.is_none());
         let ours = ours.map(|ours| (ours.record.generation, ours.record.state.goal()));
         let seen = record.drives.get(&drive).map(|memory| memory.seen);
         let newer = seen.is_some_and(|seen| {
@@ -375,7 +379,7 @@ impl World {
                     || (seen.stamp.generation == generation && seen.goal != goal)
             })
         });
-        foreign || newer
+        foreign || newer || unheard
     }
 
     /// Whether a drive is this machine's, as far as is durable. One that was taken over from it is not.
