@@ -177,6 +177,8 @@ pub(crate) struct Ledger {
     epochs: BTreeMap<VolumeId, Epoch>,
     /// By site, drive and volume: orders about volumes sent, since label or epoch, reign or session changed.
     volume_orders: BTreeMap<AboutVolumes, pace::Recent<(u64, u64, u64)>>,
+    /// The names of hosts that were ever purged.
+    purged: BTreeSet<String>,
     /// By site: orders sent, since generation, reign or session changed.
     orders: PerDrive<(Generation, u64, u64)>,
     /// By machine: steps begun, since the agent's start or the generation changed.

@@ -157,7 +157,8 @@ impl World {
             // Two registries may have given a new node two ids, and so has one that forgot that it purged the first:
             // the host is purged again then.
             RegistrationRefused::DuplicateNode { .. } => {
-                let purge_forgotten = self.scenario.forked() && self.scenario.purges;
+                let name = self.machines[machine].name.to_string();
+                let purge_forgotten = self.scenario.forked() && self.ledger.purged.contains(&name);
                 self.machines[machine].directory_lost || self.sites.len() > 1 || purge_forgotten
             }
             RegistrationRefused::ForeignCluster { .. } => false,
@@ -212,8 +213,9 @@ impl World {
     /// A purged host's volumes are given up with it: its drives may be closed under them (5).
     fn given_up(&mut self, action: &Action, outcome: &Outcome) {
         match (action, outcome.code) {
-            (Action::PurgeHost { .. }, Code::Ok) => {
+            (Action::PurgeHost { host }, Code::Ok) => {
                 self.fault(Fault::HostPurged);
+                self.ledger.purged.insert(host.to_string());
                 for drive in outcome.drives.iter().filter_map(|outcome| outcome.drive) {
                     self.ledger.volumes.remove(&drive);
                 }
