@@ -36,6 +36,10 @@ rig *args:
 soak:
     cargo xtask soak
 
+# Hours on a real Kubernetes cluster
+soak-k8s:
+    cargo xtask soak-k8s
+
 # Set up this machine, then check and root
 test:
     scripts/test

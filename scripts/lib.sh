@@ -1,5 +1,5 @@
-# Shell code of scripts/test, scripts/demo, scripts/setup-guest, scripts/setup-rig and .ci/run, which source this file
-# and run in the repository's root. It makes a machine that has only apt and rustup ready: programs, the toolchain, a
+# Shell code of scripts/test, scripts/demo, scripts/setup-guest, scripts/setup-rig, scripts/root-tree and .ci/run, which
+# source this file and run in the repository's root. It makes a machine that has only apt and rustup ready: programs, the toolchain, a
 # place for what cargo builds.
 # shellcheck shell=bash
 
@@ -60,7 +60,8 @@ for_tests=("git:git" "curl:curl" "mount:mount" "sfdisk:fdisk" "mkfs.ext4:e2fspro
 for_guest=("qemu-system-x86_64:qemu-system-x86" "mkfs.ext4:e2fsprogs" "sfdisk:fdisk" "blkid:util-linux" "losetup:mount"
     "strip:binutils")
 # What a Kubernetes cluster for tests calls, beside what scripts/setup-rig unpacks.
-for_rig=("unshare:util-linux" "nsenter:util-linux" "mount:mount" "ip:iproute2" "nft:nftables")
+for_rig=("unshare:util-linux" "nsenter:util-linux" "mount:mount" "ip:iproute2" "nft:nftables"
+    "strip:binutils")
 
 # use_rust: sees to the toolchain that rust-toolchain.toml names, and puts what cargo builds outside the clone.
 use_rust() {

@@ -1,8 +1,8 @@
 //! A whole cluster: a control plane, a network and nodes; and the end of one by its folder, whoever started it.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::Command;
 
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -10,6 +10,7 @@ use crate::cgroup::{self, Cgroup};
 use crate::control_plane::{ControlPlane, Settings, new_rig};
 use crate::error::RigError;
 use crate::folder::Folder;
+use crate::loops::{self, Loops};
 use crate::network::{self, NODES_MAX, Network};
 use crate::node::Node;
 
@@ -18,6 +19,7 @@ use crate::node::Node;
 pub struct Cluster {
     // Dropped in this order.
     nodes: Vec<Node>,
+    loops: Loops,
     plane: ControlPlane,
     network: Network,
     cgroup: Cgroup,
@@ -34,6 +36,7 @@ impl Cluster {
     pub fn leave(folder: &Path, nodes: u8) -> Result<(), RigError> {
         let mut cluster = Self::start_in(Self::folder(folder, true)?, nodes)?;
         cluster.nodes.iter_mut().for_each(Node::keep);
+        cluster.loops.keep();
         cluster.plane.keep();
         cluster.network.keep();
         cluster.cgroup.keep();
@@ -52,7 +55,8 @@ impl Cluster {
         let network = Network::make(&folder)?;
         let settings = Settings { controllers: true, scheduler: true };
         let plane = ControlPlane::start_at(folder, &settings, network.front())?;
-        let mut cluster = Self { nodes: Vec::new(), plane, network, cgroup };
+        let loops = Loops::of(plane.folder().path());
+        let mut cluster = Self { nodes: Vec::new(), loops, plane, network, cgroup };
         for number in 1..=nodes.min(NODES_MAX) {
             let Self { plane, network, cgroup, .. } = &cluster;
             let node = Node::start(plane, network, cgroup, number)?;
@@ -69,8 +73,20 @@ impl Cluster {
         &mut self.plane
     }
 
+    /// An address of services that nothing has: for one whose address must be known before it is made. There is no DNS.
+    pub fn service_address(&self) -> Ipv4Addr {
+        self.network.service()
+    }
+
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
+    }
+
+    /// Puts it back to a snapshot. As Kubernetes asks for, all of its parts are started again: they watch from a
+    /// version that they have seen, and would hear nothing until there is a newer one.
+    pub fn restore_snapshot(&mut self, snapshot: &Path) -> Result<(), RigError> {
+        self.plane.restore_snapshot(snapshot)?;
+        self.nodes.iter_mut().try_for_each(|node| node.restart(&self.plane))
     }
 
     pub fn nodes_mut(&mut self) -> &mut [Node] {
@@ -105,30 +121,10 @@ pub fn end(folder: &Path) -> Result<(), RigError> {
         unmount(&place, UnmountFlags::DETACH)
             .map_err(|error| RigError::file("unmount", &place)(error.into()))?;
     }
-    for device in loops_over(folder) {
-        let output = Command::new("losetup").arg("--detach").arg(&device).output();
-        let output =
-            output.map_err(|source| RigError::Start { program: "losetup".to_owned(), source })?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-            return Err(RigError::Command { command: format!("losetup --detach {device}"), said });
-        }
-    }
+    loops::detach(folder)?;
     network::remove(&rig)?;
     cgroup::remove(&rig)?;
     fs::remove_dir_all(folder).map_err(RigError::file("remove", folder))
-}
-
-/// The loop devices over files in this folder: a driver that was killed has left them.
-fn loops_over(folder: &Path) -> Vec<String> {
-    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let is_over = |file: String| Path::new(file.trim_end()).starts_with(folder);
-    devices
-        .filter(|device| {
-            fs::read_to_string(device.path().join("loop/backing_file")).is_ok_and(is_over)
-        })
-        .map(|device| format!("/dev/{}", device.file_name().to_string_lossy()))
-        .collect()
 }
 
 /// The places below a folder where something is mounted, the innermost first.

@@ -29,6 +29,8 @@ pub struct Component {
     module: Module,
     /// Go's name of the folder of each program; the program is called like its last part.
     packages: &'static [&'static str],
+    /// The same for programs that are made of tests, called like the last part with `.test` after it.
+    tests: &'static [&'static str],
     /// Set in the programs when they are linked, without which they would not know their version.
     variables: &'static [(&'static str, &'static str)],
 }
@@ -57,13 +59,16 @@ pub const KUBERNETES: Component = Component {
         "k8s.io/kubernetes/cmd/kubectl",
         "k8s.io/kubernetes/cmd/kubelet",
     ],
-    variables: &[
-        ("k8s.io/component-base/version.gitVersion", "v1.36.4"),
-        ("k8s.io/component-base/version.gitMajor", "1"),
-        ("k8s.io/component-base/version.gitMinor", "36"),
-        ("k8s.io/component-base/version.gitTreeState", "clean"),
-    ],
+    tests: &[],
+    variables: KUBERNETES_VERSION,
 };
+
+const KUBERNETES_VERSION: &[(&str, &str)] = &[
+    ("k8s.io/component-base/version.gitVersion", "v1.36.4"),
+    ("k8s.io/component-base/version.gitMajor", "1"),
+    ("k8s.io/component-base/version.gitMinor", "36"),
+    ("k8s.io/component-base/version.gitTreeState", "clean"),
+];
 
 /// Makes volumes for claims.
 pub const PROVISIONER: Component = Component {
@@ -72,6 +77,7 @@ pub const PROVISIONER: Component = Component {
     takes: "2 to 4 minutes",
     module: module!("provisioner"),
     packages: &["github.com/kubernetes-csi/external-provisioner/v5/cmd/csi-provisioner"],
+    tests: &[],
     variables: &[("main.version", "v5.3.0")],
 };
 
@@ -82,6 +88,7 @@ pub const RESIZER: Component = Component {
     takes: "2 to 4 minutes",
     module: module!("resizer"),
     packages: &["github.com/kubernetes-csi/external-resizer/cmd/csi-resizer"],
+    tests: &[],
     variables: &[("main.version", "v1.14.0")],
 };
 
@@ -99,11 +106,56 @@ pub const SIDECARS: Component = Component {
         "registrar/main.go"
     ),
     packages: &["./attacher", "./livenessprobe", "./registrar"],
+    tests: &[],
     variables: &[],
 };
 
+/// Renders the chart in deploy/chart. Uses nothing that was compiled for the others: it is of another release.
+pub const HELM: Component = Component {
+    name: "helm",
+    version: "v3.22.0",
+    takes: "2 to 4 minutes",
+    module: module!("helm"),
+    packages: &["helm.sh/helm/v3/cmd/helm"],
+    tests: &[],
+    // The version of Kubernetes that it renders for where it is not told.
+    variables: &[
+        ("helm.sh/helm/v3/internal/version.version", "v3.22.0"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor", "36"),
+        ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor", "1"),
+        ("helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor", "36"),
+    ],
+};
+
+/// Kubernetes' own tests of storage, and what they run in pods. Only the soak needs them.
+pub const E2E: Component = Component {
+    name: "e2e",
+    version: "v1.36.4",
+    takes: "10 to 15 minutes",
+    module: module!("e2e"),
+    packages: &["k8s.io/kubernetes/test/images/agnhost"],
+    tests: &["k8s.io/kubernetes/test/e2e"],
+    variables: KUBERNETES_VERSION,
+};
+
+/// The Kubernetes project's own example of a CSI driver, which Hotbay is measured beside. The newest release that the
+/// proxy was found to have; with its go.mod come libraries of that time.
+pub const HOSTPATH: Component = Component {
+    name: "hostpath",
+    version: "v1.7.2",
+    takes: "1 to 2 minutes",
+    module: module!("hostpath"),
+    packages: &["github.com/kubernetes-csi/csi-driver-host-path/cmd/hostpathplugin"],
+    tests: &[],
+    variables: &[("main.version", "v1.7.2")],
+};
+
 /// In the order in which they are built: what comes later uses what was compiled for those before.
-pub const ALL: &[&Component] = &[&KUBERNETES, &SIDECARS, &PROVISIONER, &RESIZER];
+pub const ALL: &[&Component] = &[&KUBERNETES, &SIDECARS, &PROVISIONER, &RESIZER, &HELM];
+
+/// Those that are built only for whoever names them.
+pub const ON_DEMAND: &[&Component] = &[&E2E, &HOSTPATH];
 
 impl Component {
     /// Where its programs are, or will be.
@@ -157,9 +209,13 @@ impl Component {
             fs::write(&path, text).map_err(RigError::file("write", &path))?;
         }
         fs::create_dir_all(&programs).map_err(RigError::file("make the folder", &programs))?;
-        for package in self.packages {
-            let mut command = self.command(go);
-            command.current_dir(&module).arg("-o").arg(&programs).arg(package);
+        let packages = self.packages.iter().map(|package| (package, false));
+        let tests = self.tests.iter().map(|package| (package, true));
+        for (package, is_test) in packages.chain(tests) {
+            let mut command = self.command(go, is_test);
+            let (_, last) = package.rsplit_once('/').unwrap_or(("", package));
+            let output = if is_test { format!("{last}.test") } else { last.to_owned() };
+            command.current_dir(&module).arg("-o").arg(programs.join(output)).arg(package);
             println!("building {package}");
             let status = command
                 .status()
@@ -177,7 +233,7 @@ impl Component {
         }
     }
 
-    fn command(&self, go: &Path) -> Command {
+    fn command(&self, go: &Path, is_test: bool) -> Command {
         let variables = self.variables.iter().map(|(name, value)| format!(" -X {name}={value}"));
         let flags = format!("-s -w{}", variables.collect::<String>());
         let mut command = Command::new("nice");
@@ -185,7 +241,8 @@ impl Component {
         // What go.mod and go.sum name, and nothing else; by the Go that is here.
         command.env("GOFLAGS", "-mod=readonly -buildvcs=false").env("GOTOOLCHAIN", "local");
         command.env("CGO_ENABLED", "0").env("GOCACHE", compiled());
-        command.args(["build", "-trimpath", "-ldflags", &flags]);
+        command.args(if is_test { ["test", "-c"].as_slice() } else { &["build"] });
+        command.args(["-trimpath", "-ldflags", &flags]);
         command
     }
 
@@ -202,6 +259,7 @@ impl Component {
             add(name);
             add(text);
         }
+        self.tests.iter().for_each(|text| add(text));
         let hash = context.finish();
         hash.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }

@@ -111,6 +111,11 @@ impl ControlPlane {
         self.kubectl.kubeconfig()
     }
 
+    /// For another client that may do everything, under a name by which the log of requests tells it from others.
+    pub fn kubeconfig_of(&self, user: &str) -> Result<PathBuf, RigError> {
+        self.keys.kubeconfig(user, user, Some(MASTERS))
+    }
+
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
@@ -199,9 +204,14 @@ impl ControlPlane {
         run("etcdctl snapshot save", etcdctl)
     }
 
-    /// Puts the cluster back to a snapshot, as an administrator does after a disaster: the API server and etcd are
-    /// stopped and started again, and all that came later is gone.
+    /// Puts the cluster back to a snapshot, as an administrator does after a disaster: the API server, etcd, and those
+    /// of the control plane who ask them, are stopped and started again, and all that came later is gone.
     pub fn restore_snapshot(&mut self, snapshot: &Path) -> Result<(), RigError> {
+        let (controllers, scheduler) = (self.controllers.take(), self.scheduler.take());
+        let restarts = (controllers.is_some(), scheduler.is_some());
+        for mut process in [controllers, scheduler].into_iter().flatten() {
+            process.stop()?;
+        }
         self.stop_api_server()?;
         if let Some(mut etcd) = self.etcd.take() {
             etcd.stop()?;
@@ -215,7 +225,14 @@ impl ControlPlane {
         etcdctl.arg(format!("--initial-advertise-peer-urls=http://{peers}"));
         run("etcdctl snapshot restore", etcdctl)?;
         self.start_etcd()?;
-        self.start_api_server()
+        self.start_api_server()?;
+        if restarts.0 {
+            self.start_controllers()?;
+        }
+        if restarts.1 {
+            self.start_scheduler()?;
+        }
+        Ok(())
     }
 
     /// Ends all parts, who asks before who answers.

@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::json;
@@ -22,13 +24,19 @@ pub struct Image {
     name: String,
     layer: Tar,
     entrypoint: Vec<String>,
+    arguments: Vec<String>,
 }
 
 impl Image {
     /// An empty one. `name` is what pods call it, with its host and tag: `docker.io/local/hotbay:1`.
     pub fn new(name: &str, entrypoint: &[&str]) -> Self {
         let entrypoint = entrypoint.iter().map(|&word| word.to_owned()).collect();
-        Self { name: name.to_owned(), layer: Tar::default(), entrypoint }
+        Self { name: name.to_owned(), layer: Tar::default(), entrypoint, arguments: Vec::new() }
+    }
+
+    /// What it is given where a pod gives no arguments.
+    pub fn arguments(&mut self, words: &[&str]) {
+        self.arguments = words.iter().map(|&word| word.to_owned()).collect();
     }
 
     /// Adds a file of this machine that can be run, at this path without a slash at its beginning.
@@ -45,6 +53,38 @@ impl Image {
         self.layer.folder(path).map_err(RigError::file("put into an image", path))
     }
 
+    /// Adds everything below a folder of this machine, as it is.
+    pub fn tree(&mut self, folder: &Path) -> Result<(), RigError> {
+        self.subtree(folder, "")
+    }
+
+    fn subtree(&mut self, folder: &Path, below: &str) -> Result<(), RigError> {
+        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+        let mut entries = entries.map_err(RigError::file("list", folder))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let source = entry.path();
+            let path = format!("{below}{}", entry.file_name().to_string_lossy());
+            let found = entry.metadata().map_err(RigError::file("put into an image", &source))?;
+            if found.is_dir() {
+                self.folder(&path)?;
+                self.subtree(&source, &format!("{path}/"))?;
+            } else if found.is_symlink() {
+                let to =
+                    fs::read_link(&source).map_err(RigError::file("put into an image", &source))?;
+                self.link(&path, &to.to_string_lossy())?;
+            } else {
+                let bytes =
+                    fs::read(&source).map_err(RigError::file("put into an image", &source))?;
+                let mode = found.permissions().mode() & 0o777;
+                self.layer
+                    .file(&path, mode, &bytes)
+                    .map_err(RigError::file("put into an image", &source))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the archive that `ctr images import` takes.
     pub fn write(self, archive: &Path) -> Result<(), RigError> {
         let failed = || RigError::file("write the image", archive);
@@ -59,7 +99,10 @@ impl Image {
         let config = json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]},
+            "config": {
+                "Entrypoint": self.entrypoint, "Cmd": self.arguments,
+                "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+            },
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{hash}")]},
         });
         let manifest = json!([{
@@ -73,68 +116,41 @@ impl Image {
     }
 }
 
+/// An image with all that busybox can do, to which more can be added.
+pub fn busybox(name: &str, entrypoint: &[&str]) -> Result<Image, RigError> {
+    let busybox = fetched("bin/busybox")?;
+    let listed = Command::new(&busybox).arg("--list").output();
+    let listed = listed.map_err(RigError::file("ask for its programs", &busybox))?;
+    let mut image = Image::new(name, entrypoint);
+    for place in ["bin", "etc", "proc", "root", "sys", "tmp", "var"] {
+        image.folder(place)?;
+    }
+    image.program("bin/busybox", &busybox)?;
+    let applets = String::from_utf8_lossy(&listed.stdout).into_owned();
+    for applet in applets.lines().filter(|applet| *applet != "busybox") {
+        image.link(&format!("bin/{applet}"), "busybox")?;
+    }
+    Ok(image)
+}
+
 /// The image of every pod of the rig's own, under both names.
 pub(crate) fn write_own(folder: &Path) -> Result<Vec<std::path::PathBuf>, RigError> {
-    let busybox = fetched("bin/busybox")?;
     let names = [
         (PAUSE, "pause.tar", ["/bin/busybox", "sleep", "2147483647"].as_slice()),
         (BUSYBOX, "busybox.tar", &["/bin/sh"]),
     ];
     let mut archives = Vec::new();
     for (name, file, entrypoint) in names {
-        let mut image = Image::new(name, entrypoint);
-        for place in ["bin", "etc", "proc", "root", "sys", "tmp", "var"] {
-            image.folder(place)?;
-        }
-        image.program("bin/busybox", &busybox)?;
-        for applet in APPLETS {
-            image.link(&format!("bin/{applet}"), "busybox")?;
-        }
         let archive = folder.join(file);
-        image.write(&archive)?;
+        busybox(name, entrypoint)?.write(&archive)?;
         archives.push(archive);
     }
     Ok(archives)
 }
 
-/// What a test may want to call in a pod.
-const APPLETS: [&str; 30] = [
-    "blockdev",
-    "cat",
-    "chmod",
-    "cp",
-    "cut",
-    "date",
-    "dd",
-    "df",
-    "echo",
-    "env",
-    "false",
-    "grep",
-    "head",
-    "id",
-    "ls",
-    "md5sum",
-    "mkdir",
-    "mount",
-    "mv",
-    "rm",
-    "sed",
-    "sh",
-    "sha256sum",
-    "sleep",
-    "stat",
-    "sync",
-    "test",
-    "touch",
-    "true",
-    "wc",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
     fn archive_holds_layer_config_and_manifest() {
@@ -142,9 +158,15 @@ mod tests {
         let source = place.path().join("program");
         fs::write(&source, "#!/bin/sh\n").unwrap();
         let mut image = Image::new("docker.io/local/x:1", &["/bin/x"]);
+        image.arguments(&["-v"]);
         image.folder("bin").unwrap();
         image.program("bin/x", &source).unwrap();
         image.link("bin/y", "x").unwrap();
+        let tree = place.path().join("tree");
+        fs::create_dir_all(tree.join("etc/deep")).unwrap();
+        fs::write(tree.join("etc/deep/settings"), "one").unwrap();
+        std::os::unix::fs::symlink("deep", tree.join("etc/link")).unwrap();
+        image.tree(&tree).unwrap();
         let archive = place.path().join("x.tar");
         image.write(&archive).unwrap();
         let tar = |args: &[&str]| {
@@ -157,9 +179,12 @@ mod tests {
         let listed = tar(&["-tvf", "layer.tar"]);
         assert!(listed.contains("drwxr-xr-x") && listed.contains("-rwxr-xr-x"), "{listed}");
         assert!(listed.contains("bin/y -> x"), "{listed}");
+        assert!(listed.contains("-rw-r--r--") && listed.contains("etc/deep/settings"), "{listed}");
+        assert!(listed.contains("etc/link -> deep"), "{listed}");
         let config = fs::read_to_string(place.path().join("config.json")).unwrap();
         let sum = Command::new("sha256sum").arg(place.path().join("layer.tar")).output().unwrap();
         let sum = String::from_utf8(sum.stdout).unwrap();
         assert!(config.contains(sum.split(' ').next().unwrap()), "{config} {sum}");
+        assert!(config.contains(r#""Cmd":["-v"]"#), "{config}");
     }
 }

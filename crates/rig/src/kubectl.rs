@@ -35,7 +35,13 @@ impl Kubectl {
         self.with_input(&["apply", "-f", "-"], manifests)
     }
 
-    fn with_input(&self, args: &[&str], input: &str) -> Result<String, RigError> {
+    /// The same, for manifests that people install with: a field that the API server does not know is an error.
+    pub fn apply_strictly(&self, manifests: &str) -> Result<String, RigError> {
+        self.with_input(&["apply", "--server-side", "--validate=strict", "-f", "-"], manifests)
+    }
+
+    /// What it prints when it is given this on its input.
+    pub fn with_input(&self, args: &[&str], input: &str) -> Result<String, RigError> {
         let mut command = self.command();
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |source| RigError::Start { program: "kubectl".to_owned(), source };

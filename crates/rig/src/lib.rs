@@ -11,14 +11,17 @@
 //! Cluster       the same with nodes that run pods; needs root
 //!   Node          a kubelet and its containerd, in namespaces of their own
 //!   network       a bridge, and a cable to each node
+//!   loops         what drivers leave, detached
 //!   Image         a container image from files of this machine
 //!   Sidecars      what accompanies a CSI driver, as processes on a node
+//! chart         deploy/chart, rendered                product   the same, installed
 //! ```
 //!
 //! `cargo xtask rig` starts and ends one by hand; CONTRIBUTING.md says how to write a test on it.
 
 mod address;
 mod cgroup;
+pub mod chart;
 pub mod cluster;
 pub mod components;
 mod control_plane;
@@ -27,9 +30,11 @@ mod folder;
 pub mod image;
 mod keys;
 mod kubectl;
+mod loops;
 mod network;
 mod node;
 mod process;
+pub mod product;
 mod programs;
 mod sidecars;
 mod tar;

@@ -4,7 +4,7 @@
 //! ```text
 //! 10.213.N.1          this machine, on the bridge; the API server listens there
 //! 10.213.N.11 ...     the nodes
-//! 10.213.N.128/25     services; the first, .129, leads pods to the API server
+//! 10.213.N.128/25     services; the first, .129, leads pods to the API server; .130 is for one of a test
 //! 10.M.N.0/24         the pods of one node: M is 215 for node1, and so on
 //! ```
 
@@ -51,6 +51,11 @@ impl Network {
             services: format!("{}/25", self.address(128)),
             for_pods: Some(IpAddr::V4(self.address(129))),
         }
+    }
+
+    /// Out of the first addresses, which are given to nobody who does not ask for one.
+    pub(crate) fn service(&self) -> Ipv4Addr {
+        self.address(130)
     }
 
     /// The address of the node of that number, from 1.

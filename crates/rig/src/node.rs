@@ -145,6 +145,14 @@ impl Node {
         Ok(())
     }
 
+    /// Starts again what asks the API server. Its pods go on.
+    pub(crate) fn restart(&mut self, plane: &ControlPlane) -> Result<(), RigError> {
+        self.stop_kubelet()?;
+        self.proxy.take().map_or(Ok(()), |mut proxy| proxy.stop())?;
+        self.start_kubelet()?;
+        self.start_proxy(plane)
+    }
+
     pub(crate) fn keep(&mut self) {
         let parts = [&mut self.proxy, &mut self.kubelet, &mut self.containerd];
         parts.into_iter().flatten().for_each(Process::keep);

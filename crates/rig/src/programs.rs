@@ -18,3 +18,9 @@ pub(crate) fn fetched(program: &str) -> Result<PathBuf, RigError> {
     let path = cache().join("debian").join(program);
     if path.is_file() { Ok(path) } else { Err(RigError::NotFetched { path }) }
 }
+
+/// The tree of files that Hotbay's image is made of, without Hotbay.
+pub(crate) fn image_tree() -> Result<PathBuf, RigError> {
+    let path = cache().join("image");
+    if path.is_dir() { Ok(path) } else { Err(RigError::NotFetched { path }) }
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -29,12 +30,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let started = Instant::now();
     let cluster = Cluster::start(&dir, NODES)?;
     println!("a cluster with {NODES} nodes is up after {} s", started.elapsed().as_secs());
-    let ran = pods(&cluster);
+    let ran = pods(&cluster).and_then(|()| leave_loops(&cluster));
     drop(cluster);
     if ran.is_err() {
         println!("the logs are in {}", dir.join("logs").display());
     }
-    ran?;
+    for file in ran? {
+        let left = losetup(&mut Command::new("losetup"), &["--associated", &file])?;
+        ensure!(left.is_empty(), "the cluster has left: {left}");
+    }
     before.nothing_new(&dir)?;
     cluster::end(&dir)?;
     println!("it is down, and nothing is left of it, after {} s", started.elapsed().as_secs());
@@ -68,6 +72,26 @@ fn pods(cluster: &Cluster) -> anyhow::Result<()> {
         println!("a pod runs on {}, and reaches the API server", node.name());
     }
     Ok(())
+}
+
+/// Leaves a loop device on a node, as a driver that is killed does, and one over it, as the kubelet makes for raw
+/// block. Answers with what they are over, as it is seen from here.
+fn leave_loops(cluster: &Cluster) -> anyhow::Result<[String; 2]> {
+    let node = cluster.nodes().first().context("there is no node")?;
+    let file = node.folder().join("lib/left.img");
+    fs::File::create(&file)?.set_len(4 << 20)?;
+    let make = ["--find", "--show"];
+    let first =
+        losetup(&mut node.command("losetup"), &[&make[..], &["/var/lib/left.img"]].concat())?;
+    losetup(&mut node.command("losetup"), &[&make[..], &[&first]].concat())?;
+    Ok([file.display().to_string(), first])
+}
+
+fn losetup(command: &mut Command, args: &[&str]) -> anyhow::Result<String> {
+    let output = command.args(args).output().context("cannot run losetup")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "losetup {}: {said}", args.join(" "));
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
 }
 
 /// Why a pod does not run, as far as Kubernetes knows.

@@ -19,6 +19,10 @@ struct Layer {
 /// Crates for tests: whoever may use one may do so in tests only.
 const FOR_TESTS: &[&str] = &["hotbay-guest", "hotbay-rig"];
 
+/// Crates that nothing of the product uses, nor is built from: what is for tests is for them as it is. `bench` measures
+/// on the very cluster that tests run on.
+const BESIDE_THE_PRODUCT: &[&str] = &["hotbay-bench"];
+
 const LAYERS: &[Layer] = &[
     Layer {
         package: "hotbay-core",
@@ -71,7 +75,7 @@ const LAYERS: &[Layer] = &[
     Layer { package: "hotbay-sim", may_use: &["hotbay-core"], never: &[] },
     Layer {
         package: "hotbay-bench",
-        may_use: &["hotbay-api", "hotbay-core", "hotbay-host", "hotbay-registry"],
+        may_use: &["hotbay-api", "hotbay-core", "hotbay-host", "hotbay-registry", "hotbay-rig"],
         never: &[],
     },
     Layer {
@@ -127,7 +131,10 @@ fn edge_fault(layer: &Layer, used: &Dependency) -> Option<String> {
     let ours = used.name == "xtask" || used.name.starts_with("hotbay");
     if layer.never.contains(&used.name.as_str()) {
         Some(format!("{edge}: it must know nothing of {}", used.name))
-    } else if FOR_TESTS.contains(&used.name.as_str()) && used.kind.as_deref() != Some("dev") {
+    } else if FOR_TESTS.contains(&used.name.as_str())
+        && used.kind.as_deref() != Some("dev")
+        && !BESIDE_THE_PRODUCT.contains(&layer.package)
+    {
         Some(format!("{edge}: {} is for tests alone", used.name))
     } else if ours && !layer.may_use.contains(&used.name.as_str()) {
         let may_use = match layer.may_use {
@@ -195,6 +202,15 @@ mod tests {
         assert_eq!(faults("hotbay", &[("hotbay-guest", Some("dev"))]), Vec::<String>::new());
         for kind in [None, Some("build")] {
             assert_eq!(faults("hotbay", &[("hotbay-guest", kind)]).len(), 1);
+        }
+    }
+
+    #[test]
+    fn bench_uses_the_cluster_of_the_tests_and_nobody_uses_bench() {
+        assert_eq!(faults("hotbay-bench", &[("hotbay-rig", None)]), Vec::<String>::new());
+        assert_eq!(faults("hotbay-bench", &[("hotbay-guest", None)]).len(), 1);
+        for layer in LAYERS {
+            assert_eq!(faults(layer.package, &[("hotbay-bench", Some("dev"))]).len(), 1);
         }
     }
 

@@ -2,14 +2,14 @@
 //! them run the same lines. `cargo xtask help` lists the commands; CONTRIBUTING.md says when to use which.
 //!
 //! ```text
-//! main -> tier      which steps make up check, csi, root, guest, k8s, soak
+//! main -> tier      which steps make up check, csi, root, guest, k8s, soak, soak-k8s
 //!      -> run       runs them one by one under the tier's time cap, and tells how it went
 //!           -> step     one child in its own process group, ended with everything in it when time is up
 //!      -> tidy      the house rules, as a test
 //!      -> layering  which crate may use which
 //!      -> fuzz      the fuzzer's steps of soak
 //!      -> csi       the steps of csi, and their harness around csi-sanity
-//!      -> rig       the steps of k8s, and the cluster that they run on
+//!      -> rig       the steps of k8s and soak-k8s, and the cluster that they run on
 //! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
 //! ```
 
@@ -35,8 +35,9 @@ use step::Interrupts;
 use tier::Tier;
 use workspace::Workspace;
 
-/// The benchmark that runs in the guest.
+/// The benchmark that runs in the guest, and the one that runs on the cluster of the tests.
 const IN_GUEST: &str = "mapping";
+const ON_KUBERNETES: &str = "kubernetes";
 
 /// Hotbay's own chores: test tiers, house rules, layering
 #[derive(Parser)]
@@ -64,10 +65,14 @@ enum Command {
     Ci,
     /// The fuzzer, the model checker's full bounds and long simulations: hours, never in CI
     Soak,
+    /// Hours on a real Kubernetes cluster: what takes too long for k8s; never in CI (cap 3 h)
+    SoakK8s,
     /// Measures what something costs; prints what stands in docs/BENCHMARKS.md
     Bench {
-        /// registry, discovery, volumes or mapping
+        /// registry, discovery, volumes, mapping or kubernetes
         name: String,
+        /// One part of it alone, or a smaller size, for whoever works on that; what there is, a wrong word tells
+        part: Vec<String>,
     },
     /// Runs csi-sanity against a driver of your choice
     CsiSanity(csi::sanity::SanityArgs),
@@ -77,6 +82,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Writes deploy/hotbay.yaml from the chart in deploy/chart; needs Go, once
+    Manifests,
     /// Only the house rules
     Tidy,
     /// Only the check of which crate uses which
@@ -104,17 +111,19 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Test => vec![Tier::Check, Tier::Root],
         Command::Ci => vec![Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
         Command::Soak => vec![Tier::Soak],
-        Command::Bench { name } => return bench(name),
+        Command::SoakK8s => vec![Tier::SoakK8s],
+        Command::Bench { name, part } => return bench(name, part),
         Command::CsiSanity(args) => {
             return csi::sanity::run(args).map(|()| ExitCode::SUCCESS);
         }
         Command::Rig { args } => return rig::run(args),
+        Command::Manifests => return rig::run(&["manifests".to_owned()]),
         Command::Tidy => return tidy::check(&workspace).map(|()| ExitCode::SUCCESS),
         Command::Layering => return layering::check(&workspace).map(|()| ExitCode::SUCCESS),
     };
     let in_ci = env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     anyhow::ensure!(
-        !(in_ci && tiers.contains(&Tier::Soak)),
+        !(in_ci && tiers.iter().any(|tier| matches!(tier, Tier::Soak | Tier::SoakK8s))),
         "soak takes hours and is never run in CI"
     );
     // Who names one tier wants that tier; a list of tiers makes do with what the machine has, except in CI.
@@ -126,9 +135,12 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
 
 /// Runs a benchmark, optimized: figures of a debug build would say nothing. The product is built first, because the
 /// bench starts it as it is.
-fn bench(name: &str) -> anyhow::Result<ExitCode> {
+fn bench(name: &str, part: &[String]) -> anyhow::Result<ExitCode> {
     if name == IN_GUEST {
         return bench_in_guest();
+    }
+    if name == ON_KUBERNETES {
+        rig::build_for_bench()?;
     }
     let packages = ["--release", "--quiet", "--package", "hotbay", "--package", "hotbay-bench"];
     let built = workspace::cargo().arg("build").args(packages).status()?;
@@ -136,7 +148,7 @@ fn bench(name: &str) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let run = ["run", "--release", "--quiet", "--package", "hotbay-bench", "--", name];
-    let status = workspace::cargo().args(run).status()?;
+    let status = workspace::cargo().args(run).args(part).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A test chooses its tier by its name alone: an integration test `tests/root_*.rs` needs root and is declared with
 //! `required-features = ["root-tests"]`, so that a plain `cargo test` leaves it out; `tests/guest_*.rs` boots a virtual
-//! machine and has `guest-tests`; `tests/k8s_*.rs` starts Kubernetes and has `k8s-tests`; all others belong to `check`.
-//! Tidy sees to the declaration.
+//! machine and has `guest-tests`; `tests/k8s_*.rs` starts Kubernetes and has `k8s-tests`; `tests/soak_k8s_*.rs` does so
+//! for too long for CI and has `soak-tests`; all others belong to `check`. Tidy sees to the declaration.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -23,6 +23,7 @@ pub(crate) enum Tier {
     Guest,
     K8s,
     Soak,
+    SoakK8s,
 }
 
 /// The tests on loop devices that look at all of the machine and see what others do there, and those that make mount
@@ -73,6 +74,7 @@ impl Tier {
             Self::Guest => "guest",
             Self::K8s => "k8s",
             Self::Soak => "soak",
+            Self::SoakK8s => "soak-k8s",
         }
     }
 
@@ -84,6 +86,7 @@ impl Tier {
             Self::Csi => 8,
             Self::K8s => 20,
             Self::Soak => 8 * 60,
+            Self::SoakK8s => 3 * 60,
         };
         Duration::from_secs(minutes * 60)
     }
@@ -96,6 +99,7 @@ impl Tier {
             Self::Guest => Ok(guest_plan(workspace)),
             Self::K8s => rig::plan(workspace),
             Self::Soak => soak_plan(workspace),
+            Self::SoakK8s => rig::soak_plan(workspace),
         }
     }
 }
@@ -113,7 +117,9 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
     if answers(&mut cargo_with(&["nextest"])) {
         let mut nextest = cargo_with(&["nextest", "run", "--workspace"]);
         nextest.args(["--features", &features(workspace)]);
-        nextest.args(["-E", "not (binary(/^root_/) | binary(/^guest_/) | binary(/^k8s_/))"]);
+        let of_others =
+            ["root_", "guest_", "k8s_", "soak_k8s_"].map(|it| format!("binary(/^{it}/)"));
+        nextest.args(["-E", &format!("not ({})", of_others.join(" | "))]);
         steps.push(child("test", nextest));
         // nextest does not run the examples in documentation.
         steps.push(child("test-doc", cargo_with(&["test", "--workspace", "--doc"])));
@@ -130,8 +136,7 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
 /// Everything is compiled first, so that cargo does not keep one test waiting while it compiles another. Cargo passes
 /// over a test whose feature is not enabled, without a word: each is asked for by name.
 fn tests_beside_each_other(workspace: &Workspace) -> Vec<Step> {
-    let of_others = |test: &TestTarget| test.needs_root() || test.needs_guest() || test.needs_k8s();
-    let names = names(workspace, |test| !of_others(test));
+    let names = names(workspace, |test| !test.is_of_others());
     let mut all = test(workspace, &["--no-run", "--lib", "--bins"]);
     all.args(names.iter().flat_map(|name| ["--test", name]));
     let mut steps = vec![
@@ -360,12 +365,13 @@ mod tests {
             target("root_hang", r#""root-tests""#),
             target("guest_drives", r#""guest-tests""#),
             target("k8s_pods", r#""k8s-tests""#),
+            target("soak_k8s_cluster", r#""soak-tests""#),
         ];
         let workspace = workspace(&tests.join(","));
         let steps = check_steps(&workspace);
         let clippy = command_of(&steps, "clippy");
-        let features = "hotbay-host/guest-tests,hotbay-host/k8s-tests,hotbay-host/root-tests";
-        assert!(has_args(clippy, &["--features", features]), "{clippy:?}");
+        let features = ["guest", "k8s", "root", "soak"].map(|it| format!("hotbay-host/{it}-tests"));
+        assert!(has_args(clippy, &["--features", &features.join(",")]), "{clippy:?}");
         let of_others =
             |step: &Step| ["root_", "guest_", "k8s_"].iter().any(|name| step.name.contains(name));
         assert!(!steps.iter().any(of_others), "{steps:?}");

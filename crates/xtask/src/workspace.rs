@@ -17,6 +17,8 @@ pub(crate) const ROOT_FEATURE: &str = "root-tests";
 pub(crate) const GUEST_FEATURE: &str = "guest-tests";
 /// The same for tests on a real Kubernetes.
 pub(crate) const K8S_FEATURE: &str = "k8s-tests";
+/// The same for tests that take too long for CI.
+pub(crate) const SOAK_FEATURE: &str = "soak-tests";
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
@@ -106,6 +108,16 @@ impl TestTarget<'_> {
     /// Whether only the `k8s` tier runs it.
     pub(crate) fn needs_k8s(&self) -> bool {
         self.name.starts_with("k8s_")
+    }
+
+    /// Whether only the `soak-k8s` tier runs it.
+    pub(crate) fn needs_soak(&self) -> bool {
+        self.name.starts_with("soak_k8s_")
+    }
+
+    /// Whether a tier of its own runs it, and not `check`.
+    pub(crate) fn is_of_others(&self) -> bool {
+        self.needs_root() || self.needs_guest() || self.needs_k8s() || self.needs_soak()
     }
 
     /// The features as cargo takes them when the whole workspace is selected: `package/feature`.

@@ -2,7 +2,8 @@
 //! is a program in Go, built once into the cache; where Go is not at hand it does not run, and that is said.
 //!
 //! ```text
-//! steps     build csi-sanity, the simulated driver and hotbay; run the harness for each and both access types
+//! steps     build csi-sanity, the simulated driver and hotbay; run the harness for each and both access types;
+//!           on_kubernetes are those of the `k8s` tier
 //! sanity    the harness: starts any driver, runs csi-sanity against it, stops it
 //! report    what csi-sanity says of each case, against the list of those that it may skip
 //! ```
@@ -40,18 +41,10 @@ fn program() -> PathBuf {
 
 /// The steps, or what is missing for them.
 pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
-    let mut steps = Vec::new();
-    let program = program();
-    if !program.is_file() {
-        let Some(go) = go() else {
-            let missing = format!("Go (go.dev/dl), to build csi-sanity {VERSION}");
-            return Ok(Plan::Missing(vec![missing]));
-        };
-        steps.push(Step {
-            name: "build csi-sanity".to_owned(),
-            work: Work::Setup(build(go, &program)),
-        });
-    }
+    let Some(mut steps) = get() else {
+        let missing = format!("Go (go.dev/dl), to build csi-sanity {VERSION}");
+        return Ok(Plan::Missing(vec![missing]));
+    };
     let mut driver = cargo();
     driver.args(["build", "--workspace", "--example", "hotbay-csi-sim", "--bin", "hotbay"]);
     driver.args(["--features", &features(workspace)]);
@@ -65,17 +58,50 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let drivers: [(&str, Vec<OsString>, &str); 2] =
         [("simulated", simulated, SKIPS), ("hotbay up", real, SKIPS_OF_HOTBAY)];
     for (name, driver, skips) in drivers {
-        for access in ["mount", "block"] {
-            let mut harness = Command::new(env::current_exe()?);
-            harness.current_dir(&workspace.root).args(["csi-sanity", "--access", access]);
-            harness.args(["--node-socket", "{dir}/node.sock"]);
-            harness.args(["--controller-socket", "{dir}/controller.sock", "--skips", skips, "--"]);
-            harness.args(&driver);
-            let name = format!("csi-sanity {access}, {name}");
-            steps.push(Step { name, work: Work::Beside(harness) });
-        }
+        steps.extend(both(workspace, name, &driver, skips)?);
     }
     Ok(Plan::Steps(steps))
+}
+
+/// The steps of the `k8s` tier: the same program with its records in a real API server, which the rig's program
+/// starts. Both programs are built.
+pub(crate) fn on_kubernetes(workspace: &Workspace) -> anyhow::Result<Vec<Step>> {
+    let program = |name: &str| workspace.target.join("debug").join(name).into_os_string();
+    let script = workspace.root.join("scripts/csi-driver").into_os_string();
+    let driver = [script, "{dir}".into(), program("hotbay"), program("hotbay-rig")];
+    // The tier needs Go for much else.
+    let mut steps = get().unwrap_or_default();
+    steps.extend(both(workspace, "on Kubernetes", &driver, SKIPS_OF_HOTBAY)?);
+    Ok(steps)
+}
+
+/// What gets csi-sanity: nothing if it is there, none if it cannot be had.
+fn get() -> Option<Vec<Step>> {
+    let program = program();
+    if program.is_file() {
+        return Some(Vec::new());
+    }
+    let work = Work::Setup(build(go()?, &program));
+    Some(vec![Step { name: "build csi-sanity".to_owned(), work }])
+}
+
+/// The harness around a driver, for each kind of access.
+fn both(
+    workspace: &Workspace,
+    name: &str,
+    driver: &[OsString],
+    skips: &str,
+) -> anyhow::Result<Vec<Step>> {
+    let step = |access: &str| {
+        let mut harness = Command::new(env::current_exe()?);
+        harness.current_dir(&workspace.root).args(["csi-sanity", "--access", access]);
+        harness.args(["--node-socket", "{dir}/node.sock"]);
+        harness.args(["--controller-socket", "{dir}/controller.sock", "--skips", skips, "--"]);
+        harness.args(driver);
+        let name = format!("csi-sanity {access}, {name}");
+        Ok(Step { name, work: Work::Beside(harness) })
+    };
+    ["mount", "block"].into_iter().map(step).collect()
 }
 
 fn go() -> Option<&'static str> {

@@ -15,9 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::report;
 
-/// How long a driver may take until it can be called, and to stop.
-const START_MAX: Duration = Duration::from_secs(60);
-const STOP_MAX: Duration = Duration::from_secs(20);
+/// How long a driver may take until it can be called, with an API server of its own, and to stop.
+const START_MAX: Duration = Duration::from_secs(180);
+const STOP_MAX: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_millis(50);
 /// csi-sanity itself; it ends by itself long before, or hangs.
 const RUN_MAX: &str = "5m";

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::Finding;
 use crate::layering;
-use crate::workspace::{GUEST_FEATURE, K8S_FEATURE, Package, ROOT_FEATURE};
+use crate::workspace::{GUEST_FEATURE, K8S_FEATURE, Package, ROOT_FEATURE, SOAK_FEATURE};
 
 /// Makes the compiler name every match in core that a new variant would slip through.
 const NO_WILDCARDS: &str = "#![warn(clippy::wildcard_enum_match_arm)]";
@@ -34,7 +34,12 @@ pub(super) fn package_findings(
         findings.push(Finding::of_file(&path, rule));
     }
     let tests = format!("{folder}/tests/");
-    let kinds = [("root_", ROOT_FEATURE), ("guest_", GUEST_FEATURE), ("k8s_", K8S_FEATURE)];
+    let kinds = [
+        ("root_", ROOT_FEATURE),
+        ("guest_", GUEST_FEATURE),
+        ("k8s_", K8S_FEATURE),
+        ("soak_k8s_", SOAK_FEATURE),
+    ];
     for (prefix, feature) in kinds {
         let files = files.iter().filter(|path| {
             path.strip_prefix(&tests).is_some_and(|name| is_test_named(name, prefix))
@@ -163,6 +168,16 @@ mod tests {
             |features| package("hotbay-host", vec![target("k8s_pods", "k8s_pods.rs", features)]);
         assert_eq!(findings(&declared(&[K8S_FEATURE]), GOOD, &files), Vec::<String>::new());
         assert_eq!(findings(&declared(&[]), GOOD, &files).len(), 1);
+    }
+
+    #[test]
+    fn soak_on_kubernetes_is_not_for_ci() {
+        let files = ["crates/host/tests/soak_k8s_all.rs"];
+        let declared = |features| {
+            package("hotbay-host", vec![target("soak_k8s_all", "soak_k8s_all.rs", features)])
+        };
+        assert_eq!(findings(&declared(&[SOAK_FEATURE]), GOOD, &files), Vec::<String>::new());
+        assert_eq!(findings(&declared(&[K8S_FEATURE]), GOOD, &files).len(), 1);
     }
 
     #[test]

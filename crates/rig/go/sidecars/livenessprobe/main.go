@@ -16,7 +16,8 @@ import (
 
 func main() {
 	driver := flag.String("csi-address", "/run/csi/socket", "the driver's socket")
-	port := flag.String("health-port", "9808", "the port of /healthz")
+	port := flag.String("health-port", "9808", "the port of /healthz, on every address")
+	endpoint := flag.String("http-endpoint", "", "the address of /healthz, instead of --health-port")
 	limit := flag.Duration("probe-timeout", time.Second, "how long the driver may take to answer")
 	flag.Int("v", 0, "how much to log; has no effect")
 	flag.Parse()
@@ -38,5 +39,8 @@ func main() {
 			_, _ = answer.Write([]byte("ok"))
 		}
 	})
-	log.Fatal(http.ListenAndServe(":"+*port, nil))
+	if *endpoint == "" {
+		*endpoint = ":" + *port
+	}
+	log.Fatal(http.ListenAndServe(*endpoint, nil))
 }
