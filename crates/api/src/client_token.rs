@@ -36,6 +36,13 @@ pub enum NotAClientToken {
     Check,
 }
 
+impl ClientToken {
+    /// Whether a text is meant to be such a token, good or not.
+    pub fn is_meant(text: &str) -> bool {
+        text.trim().split('.').next() == Some(MARK)
+    }
+}
+
 impl fmt::Display for ClientToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = format!("{MARK}.{}.{}", hex(&self.authority), hex(&self.secret));

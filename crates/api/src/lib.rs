@@ -4,12 +4,14 @@
 //! - [`codec`]: how they are put on the wire.
 //! - [`convert`]: those messages to and from the values of `hotbay-core`, refusing what is malformed.
 //! - [`kinds`]: the objects that `hotbay get` shows, in the JSON shape that stays.
+//! - [`leader`]: how a registry that does not lead names the one that does.
 //! - [`token`]: the text of a join token; [`client_token`]: that of a client's.
 
 pub mod client_token;
 pub mod codec;
 pub mod convert;
 pub mod kinds;
+pub mod leader;
 pub mod token;
 
 /// The version of the protocol that this program speaks. A peer that speaks another is refused with words.
@@ -45,6 +47,15 @@ pub mod csi {
 #[expect(clippy::too_many_lines, reason = "generated code")]
 pub mod join {
     tonic::include_proto!("hotbay.join.v1");
+
+    /// Without the secrets that let a node join.
+    impl std::fmt::Debug for JoinRequest {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            let mut shown = f.debug_struct("JoinRequest");
+            shown.field("protocol", &self.protocol).field("node_name", &self.node_name);
+            shown.finish_non_exhaustive()
+        }
+    }
 }
 
 /// Volumes, for those who do not speak CSI.

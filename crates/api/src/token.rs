@@ -18,8 +18,14 @@ use thiserror::Error;
 pub const REGISTRY_NAME: &str = "registry.hotbay.internal";
 /// The protocol that gRPC is spoken in, inside of TLS.
 pub const ALPN: &[u8] = b"h2";
+/// The protocol in which one controller passes CSI's calls on to another: gRPC as well, and nothing but CSI.
+pub const ALPN_CSI: &[u8] = b"hotbay-csi";
+/// What a controller's certificate says, as a URI.
+pub const CONTROLLER_URI: &str = "hotbay:controller";
 /// What precedes a node's name in its certificate, as a URI.
 pub const NODE_URI: &str = "hotbay:node:";
+/// Metadata of a session that was opened with a certificate that is revoked: an agent that can joins again.
+pub const REVOKED: &str = "hotbay-certificate-revoked";
 
 const MARK: &str = "hotbay-join-1";
 /// Longer than any name of a host with its port.

@@ -37,6 +37,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 const BEAT: Duration = Duration::from_secs(4);
 /// What comes after the last attach, such as buffers given back.
 const SETTLE: Duration = Duration::from_secs(2);
+const END_OF_METRICS: &str = "# EOF";
 
 /// The controller; it ends with this value.
 struct Controller {
@@ -62,7 +63,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let pid = controller.child.id().to_string();
     let mib = |what| resident_kib(&pid, what).map(|kib| kib as f64 / 1024.0);
     let (resident, most) = (mib("VmRSS:")?, mib("VmHWM:")?);
-    let drives = controller.attached_drives()?;
+    let drives = attached_drives(&controller.folder.path().join("http.sock"))?;
     anyhow::ensure!(
         drives >= attached * DRIVES_PER_NODE,
         "{attached} agents have attached their drives, and the controller knows of {drives}"
@@ -80,14 +81,32 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As many agents as this process may have descriptors for; asks for as many as it can get. The controller does the
-/// same for itself.
+/// As many agents as this process may have descriptors for.
 fn allowed_agents() -> anyhow::Result<usize> {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
-    let Some(maximum) = maximum else { return Ok(AGENTS) };
+    let Some(maximum) = allow_descriptors()? else { return Ok(AGENTS) };
     let allowed = usize::try_from(maximum.saturating_sub(OTHER_DESCRIPTORS))?;
     Ok(AGENTS.min(allowed))
+}
+
+/// Asks for as many descriptors as this process can get, and says how many; the controller does the same for itself.
+pub(crate) fn allow_descriptors() -> anyhow::Result<Option<u64>> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    Ok(maximum)
+}
+
+/// How many drives a controller says are attached, by its metrics: agents only know what they have answered.
+pub(crate) fn attached_drives(http: &Path) -> anyhow::Result<usize> {
+    let mut stream = UnixStream::connect(http)?;
+    stream.set_read_timeout(Some(LIMIT))?;
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    anyhow::ensure!(answer.contains(END_OF_METRICS), "these are no metrics: {answer}");
+    let gauge = "hotbay_drives{state=\"AttachedDevice\"} ";
+    // A state that no drive is in is not listed.
+    let number = answer.lines().find_map(|line| line.strip_prefix(gauge));
+    Ok(number.map_or(Ok(0), str::parse)?)
 }
 
 impl Controller {
@@ -109,19 +128,6 @@ impl Controller {
 
     fn socket(&self) -> PathBuf {
         self.folder.path().join("api.sock")
-    }
-
-    /// How many drives it says are attached, by its metrics: the agents here only know what they have answered.
-    fn attached_drives(&self) -> anyhow::Result<usize> {
-        let mut stream = UnixStream::connect(self.folder.path().join("http.sock"))?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let gauge = "hotbay_drives{state=\"AttachedDevice\"} ";
-        let number = answer.lines().find_map(|line| line.strip_prefix(gauge));
-        Ok(number.with_context(|| format!("no {gauge}in the metrics: {answer}"))?.parse()?)
     }
 }
 
@@ -171,7 +177,7 @@ async fn connect_all(socket: &Path, agents: usize) -> anyhow::Result<usize> {
     Ok(attached)
 }
 
-async fn connect(socket: PathBuf) -> anyhow::Result<Channel> {
+pub(crate) async fn connect(socket: PathBuf) -> anyhow::Result<Channel> {
     let connector = tower::service_fn(move |_| {
         let socket = socket.clone();
         async move { tokio::net::UnixStream::connect(socket).await.map(TokioIo::new) }

@@ -1,5 +1,5 @@
 //! Measures what Hotbay costs and prints a table for `docs/BENCHMARKS.md`. Run as `cargo xtask bench registry`,
-//! `cargo xtask bench discovery` and `cargo xtask bench volumes`.
+//! `discovery`, `volumes` or `kubernetes`.
 //!
 //! Every figure is a median of interleaved runs, or a ratio of two things measured in one run: wall times alone say
 //! little on a machine that does other things too.
@@ -10,6 +10,7 @@ mod discovery;
 mod disk;
 mod durable;
 mod instructions;
+mod kubernetes;
 mod registry;
 mod storm;
 mod volumes;
@@ -29,13 +30,19 @@ fn main() -> anyhow::Result<ExitCode> {
         ["discovery", "rest"] => discovery::rest()?,
         ["volumes"] => volumes::run(&volumes::PRESENT)?,
         ["volumes", "few"] => volumes::run(&volumes::PRESENT[..1])?,
+        ["kubernetes"] => kubernetes::run()?,
+        ["kubernetes", "small"] => kubernetes::small()?,
+        ["kubernetes", "claims"] => kubernetes::claims(kubernetes::ROUNDS)?,
+        ["kubernetes", "scale"] => kubernetes::scale(kubernetes::LARGE)?,
+        ["kubernetes", "scale", "small"] => kubernetes::scale(kubernetes::SMALL)?,
+        ["kubernetes", "failover"] => kubernetes::failover(kubernetes::RUNS)?,
         // The memory of a registry is measured in a process of its own.
         ["registry-memory"] => registry::print_memory()?,
         [instructions::COUNTED, ..] => instructions::run_counted(&arguments[1..])?,
         _ => {
             eprintln!(
                 "usage: hotbay-bench registry [place|durable|connections] | discovery [listing|rest] | \
-                 volumes [few]"
+                 volumes [few] | kubernetes [small|claims|scale|scale small|failover]"
             );
             return Ok(ExitCode::from(2));
         }

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use tokio_stream::Stream;
 use tonic::Status;
 
+use crate::clients::lease::Lease;
 use crate::clients::rights::{May, Right};
-use crate::clients::tokens::{Admitted, Lease};
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -19,11 +19,15 @@ pub(crate) struct Caller {
     token: Option<Token>,
 }
 
+/// What was shown.
 #[derive(Debug, Clone)]
-struct Token {
-    name: String,
-    may: May,
-    lease: Lease,
+pub(crate) struct Token {
+    /// For people: whose it is.
+    pub(crate) name: String,
+    pub(crate) may: May,
+    pub(crate) lease: Lease,
+    /// How to get one that may write.
+    pub(crate) remedy: String,
 }
 
 impl Caller {
@@ -33,19 +37,17 @@ impl Caller {
     }
 
     /// Somebody with a token, from an address.
-    pub(crate) fn with_token(admitted: Admitted, address: std::net::IpAddr) -> Self {
-        let Admitted { name, may, lease } = admitted;
-        Self { who: format!("token {name} ({address})"), token: Some(Token { name, may, lease }) }
+    pub(crate) fn with_token(token: Token, address: std::net::IpAddr) -> Self {
+        Self { who: format!("{} ({address})", token.name), token: Some(token) }
     }
 
     /// Refuses a call that needs a right which this caller lacks.
     pub(crate) fn must_have(&self, right: Right) -> Result<(), Status> {
         match &self.token {
             Some(token) if !right.is_held_by(token.may) => {
-                let name = &token.name;
+                let Token { name, remedy, .. } = token;
                 Err(Status::permission_denied(format!(
-                    "the token {name} may only read, and this needs the right to write; nothing was changed; \
-                     hotbay token create --client NAME --may write makes a token that may"
+                    "the {name} may only read, and this needs the right to write; nothing was changed; {remedy}"
                 )))
             }
             Some(_) | None => Ok(()),

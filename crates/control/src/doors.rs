@@ -11,12 +11,22 @@ use std::time::Duration;
 use rcgen::SanType;
 use thiserror::Error;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
+use tonic::transport::Server;
 
+use crate::KEEP_ALIVE;
+use crate::accounts::Accounts;
 use crate::clients::file::FileError;
 use crate::clients::{self, ClientDoor};
-use crate::door::authority::Authority;
+use crate::door::accept::AgentStream;
+use crate::door::authority::{Authority, make_folder};
 use crate::door::identity::{Identity, keep_fresh};
-use crate::door::{self, AuthorityError, Door, Office};
+use crate::door::{self, AuthorityAt, AuthorityError, Door, Office};
+
+/// How many connections of other controllers wait to be served.
+const PASSED_ON: usize = 16;
 
 /// Where the doors are, and how long what is handed out there is good for.
 #[derive(Debug, Clone)]
@@ -25,8 +35,12 @@ pub struct DoorOptions {
     pub agents: Vec<String>,
     /// For people and programs: HOST:PORT each.
     pub clients: Vec<String>,
-    /// Where the authority and the tokens of clients are kept.
+    /// Who certifies.
+    pub authority: AuthorityAt,
+    /// Where the tokens of clients are kept.
     pub tls_dir: PathBuf,
+    /// Who checks accounts of the platform, if it has any.
+    pub accounts: Option<Arc<dyn Accounts>>,
     /// The life of a node's certificate; a connection lasts no longer either.
     pub node_life: Duration,
     /// The life of the registry's own certificate.
@@ -92,13 +106,22 @@ impl std::fmt::Debug for Doors {
 impl Doors {
     /// Listens, and makes the authority if there is none yet. Without any address nothing is done at all.
     pub async fn open(options: DoorOptions) -> Result<Self, DoorError> {
-        let DoorOptions { agents, clients, tls_dir, node_life, registry_life, wall_ms } = options;
+        let DoorOptions {
+            agents,
+            clients,
+            authority,
+            tls_dir,
+            accounts,
+            node_life,
+            registry_life,
+            wall_ms,
+        } = options;
         if agents.is_empty() && clients.is_empty() {
             return Ok(Self::default());
         }
         let for_agents = listen("agents", &agents).await?;
         let for_clients = listen("clients", &clients).await?;
-        let authority = Arc::new(Authority::load_or_make(&tls_dir)?);
+        let authority = Arc::new(Authority::of(authority)?);
         let bound = for_agents.iter().chain(&for_clients).map(|(_, address)| address.ip());
         let names = names(bound, &clients);
         let first = authority.certify_registry(&names, wall_ms(), registry_life)?;
@@ -109,17 +132,37 @@ impl Doors {
             let (listeners, addresses) = for_agents.into_iter().unzip();
             let (authority, tokens) = (Arc::clone(&authority), Mutex::default());
             let config = door::server_config(&authority, Arc::clone(&identity))?;
-            let office = Office { authority, tokens, addresses, node_life, wall_ms };
-            Some(Door { office: Arc::new(office), listeners, config })
+            let accounts = accounts.clone();
+            let office = Office { authority, tokens, accounts, addresses, node_life, wall_ms };
+            Some(Door { office: Arc::new(office), listeners, config, controllers: None })
         };
         let clients = if clients.is_empty() {
             None
         } else {
+            make_folder(&tls_dir)?;
             let config = clients::server_config(Arc::clone(&identity))?;
-            Some(ClientDoor::open(for_clients, clients, config, &authority, &tls_dir, wall_ms)?)
+            let door = ClientDoor::open(
+                for_clients,
+                clients,
+                config,
+                &authority,
+                &tls_dir,
+                accounts,
+                wall_ms,
+            );
+            Some(door?)
         };
         let renewal = Some(Renewal { identity, authority, names, life: registry_life, wall_ms });
         Ok(Self { agents, clients, renewal })
+    }
+
+    /// From when the doors are served on, other controllers may pass CSI's calls on through them.
+    pub fn let_controllers_in(&mut self) -> PassedOn {
+        let (sender, passed) = mpsc::channel(PASSED_ON);
+        if let Some(door) = &mut self.agents {
+            door.controllers = Some(sender);
+        }
+        PassedOn(passed)
     }
 
     /// Where agents are listened for.
@@ -130,6 +173,27 @@ impl Doors {
     /// Where people and programs are listened for.
     pub fn client_addresses(&self) -> &[SocketAddr] {
         self.clients.as_ref().map_or(&[], |door| &door.addresses)
+    }
+}
+
+/// Connections of other controllers, with CSI's calls.
+pub struct PassedOn(mpsc::Receiver<io::Result<AgentStream>>);
+
+impl PassedOn {
+    /// Answers the calls for as long as there are doors.
+    pub async fn serve(self, routes: Routes) -> Result<(), tonic::transport::Error> {
+        Server::builder()
+            .http2_keepalive_interval(Some(KEEP_ALIVE))
+            .http2_keepalive_timeout(Some(KEEP_ALIVE))
+            .add_routes(routes)
+            .serve_with_incoming(ReceiverStream::new(self.0))
+            .await
+    }
+}
+
+impl std::fmt::Debug for PassedOn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PassedOn").finish_non_exhaustive()
     }
 }
 

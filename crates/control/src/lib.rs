@@ -4,22 +4,30 @@
 //! - [`actions`]: what infrastructure automation asks for.
 //! - [`repair`]: what a person decides when a registry went back in time.
 //! - [`volumes`]: volumes are made, used and deleted, for CSI and for ourselves.
-//! - [`view`], [`listing`] and [`objects`]: the state as the kinds of `hotbay-api`, and what happened.
+//! - [`view`], [`listing`] and [`objects`]: the state as the kinds of `hotbay-api`, and what happened;
+//!   [`conditions`]: what is not as it should be.
 //! - [`http`]: the same for curl and any automation, and what monitoring asks.
 //! - [`peer`] and [`incoming`]: who is at the other end of the socket, and how they get in. [`caller`]: what they may.
+//! - [`accounts`]: accounts of the platform, if it has any.
 //! - [`patience`]: how long a caller waits for a store that cannot be written.
 //! - [`doors`]: what listens on TCP: [`door`] for agents, [`clients`] for people and programs. [`reception`] takes the
 //!   connections of both.
+//! - [`following`]: a controller among several that does not lead.
+//! - [`health`]: what a supervisor asks.
 //!
 //! Everything listens on Unix sockets, one for gRPC and one for HTTP; only root and the user that the controller runs
 //! as may speak to them. If asked for, other machines are served over TLS: agents with a certificate at one door,
 //! people and programs with a token at another.
 
+mod accounts;
 mod actions;
 mod caller;
 mod clients;
+pub mod conditions;
 mod door;
 mod doors;
+mod following;
+mod health;
 mod http;
 mod incoming;
 mod listing;
@@ -28,6 +36,7 @@ mod patience;
 mod peer;
 mod reception;
 mod repair;
+mod rewound;
 mod sessions;
 mod view;
 mod volumes;
@@ -48,9 +57,12 @@ use tokio::net::UnixListener;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+pub use accounts::{Account, AccountToken, Accounts, Asked, May, NotKnown};
 pub use clients::file::FileError;
-pub use door::AuthorityError;
-pub use doors::{DoorError, DoorOptions, Doors};
+pub use door::{AuthorityAt, AuthorityError, AuthorityPems};
+pub use doors::{DoorError, DoorOptions, Doors, PassedOn};
+pub use following::{CsiBy, LeaderAt, csi_of_whoever_leads, follow};
+pub use health::{Ready, serve_health};
 #[doc(hidden)]
 pub use http::fuzzing;
 pub use objects::device;

@@ -6,15 +6,15 @@ use hotbay_api::kinds::{
     VolumeSpec, VolumeStatus,
 };
 use hotbay_core::cluster::{self, Cluster, Newcomer, State};
-use hotbay_core::cms::Reason;
 use hotbay_core::device::{Denied, Observed};
-use hotbay_core::ids::{DriveId, NodeId};
+use hotbay_core::ids::DriveId;
 use hotbay_core::label::extents::Extent;
-use hotbay_core::message::RecordHealth;
 use hotbay_core::volume::Operational;
 
-fn node_name(cluster: &Cluster, node: NodeId) -> String {
-    cluster.node(node).map(|node| node.record.name.to_string()).unwrap_or_default()
+use crate::conditions::{self, Told, node_name};
+
+fn shown(told: Vec<Told>) -> Vec<Condition> {
+    told.into_iter().map(Condition::from).collect()
 }
 
 fn reason(denied: Denied) -> DeniedReason {
@@ -103,7 +103,7 @@ pub(crate) fn drive(cluster: &Cluster, known: &cluster::Drive) -> Drive {
             dirty_bytes: known.space.as_ref().map(|space| space.dirty_bytes()),
             removal_wanted: record.removal_wanted,
             asked_by: record.asked_by.clone(),
-            conditions: drive_conditions(cluster, record.id),
+            conditions: shown(conditions::of_drive(cluster, record.id)),
             state_hash: cluster.state_hash(record.id).map(|state| state.to_string()),
             denied: cluster.denied(record.id).map(reason).collect(),
             auto_add: cluster.rules_on(record.id).into_iter().map(verdict).collect(),
@@ -130,6 +130,7 @@ pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
         metadata: Metadata { name: record.name.to_string(), uid: record.id.to_string() },
         annotations: record.annotations.clone(),
         spec: VolumeSpec {
+            size_bytes: None,
             parameters: record.parameters.clone(),
             claim: record.claim.as_ref().map(ToString::to_string),
         },
@@ -142,7 +143,7 @@ pub(crate) fn volume(cluster: &Cluster, known: &cluster::Volume) -> Volume {
             epoch: record.epoch.get(),
             operational_status: record.operational.to_string(),
             attachments: attachments.collect(),
-            conditions: crate::volumes::conditions(cluster, known),
+            conditions: shown(conditions::of_volume(cluster, known)),
             asked_by: record.asked_by.clone(),
         },
     }
@@ -157,6 +158,7 @@ pub(crate) fn orphan(cluster: &Cluster, drive: DriveId, extent: &Extent) -> Volu
         metadata: Metadata { name: extent.name.to_string(), uid: extent.volume.to_string() },
         annotations: Default::default(),
         spec: VolumeSpec {
+            size_bytes: None,
             parameters: Default::default(),
             claim: extent.claim.as_ref().map(ToString::to_string),
         },
@@ -183,55 +185,9 @@ fn verdict(verdict: cluster::RuleVerdict) -> AutoAddVerdict {
     AutoAddVerdict { rule: rule.to_string(), took, message: why }
 }
 
-fn drive_conditions(cluster: &Cluster, id: DriveId) -> Vec<Condition> {
-    let shrunk = cluster.shrunk(id).map(|why| Condition {
-        kind: "Shrunk".to_owned(),
-        message: format!("{why}; it takes no new volumes"),
-    });
-    shrunk.into_iter().chain(held_by_other_node(cluster, id)).collect()
-}
-
-/// Its label says that another node holds it: its agent does not take it, until a person says so.
-fn held_by_other_node(cluster: &Cluster, id: DriveId) -> Option<Condition> {
-    let holder = cluster.held_by_label(id)?;
-    let record = &cluster.drive(id)?.record;
-    let holder = match node_name(cluster, holder).as_str() {
-        "" => format!("a node that is not known ({holder})"),
-        name => name.to_owned(),
-    };
-    let here = format!("{}:{}", node_name(cluster, record.node), record.observed.path);
-    let message = format!(
-        "its label says that {holder} holds it; if it does not any more:  hotbay drive take-over {here}"
-    );
-    Some(Condition { kind: "HeldByOtherNode".to_owned(), message })
-}
-
 /// A node.
 pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
     let in_operation = known.drives.iter().filter(|id| cluster.in_operation(**id)).count();
-    let mut conditions = Vec::new();
-    if !known.rewound.is_empty() {
-        conditions.push(Condition {
-            kind: "RegistryRewound".to_owned(),
-            message: format!(
-                "the node knows newer orders than this registry ({} differences), which seems to be a restored backup \
-                 or a copy; it gets no orders; hotbay registry adopt shows the differences",
-                known.rewound.len()
-            ),
-        });
-    }
-    if cluster.shows_revoked_certificate(known.record.id) {
-        let message = Reason::CertificateRevoked.to_string();
-        conditions.push(Condition { kind: "CertificateRevoked".to_owned(), message });
-    }
-    if let Some(RecordHealth::Damaged { why }) = &known.agent_record {
-        let message = format!("the agent found its record damaged: {why}");
-        conditions.push(Condition { kind: "RecordDamaged".to_owned(), message });
-    }
-    conditions.extend(known.conditions.iter().map(|condition| Condition {
-        kind: condition.name().to_owned(),
-        message: condition.to_string(),
-    }));
     StorageNode {
         api_version: API_VERSION.to_owned(),
         kind: "StorageNode".to_owned(),
@@ -239,17 +195,23 @@ pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
             name: known.record.name.to_string(),
             uid: known.record.id.to_string(),
         },
-        spec: StorageNodeSpec { labels: known.record.labels.to_texts() },
+        spec: StorageNodeSpec {
+            labels: known.record.labels.to_texts(),
+            ..StorageNodeSpec::default()
+        },
         status: StorageNodeStatus {
             ready: known.session.is_some(),
             purged: known.record.purged,
+            cordoned: known.record.cordoned,
             silent_since_ms: known.silent_since_ms,
             machine: known.record.machine.to_string(),
             incarnation: known.session.map(|session| session.incarnation.to_string()),
             session: known.session.map(|session| session.number.get()),
             drives: known.drives.len(),
             drives_in_operation: in_operation,
-            conditions,
+            last_heartbeat: None,
+            kubernetes_node: None,
+            conditions: shown(conditions::of_node(cluster, known)),
         },
     }
 }

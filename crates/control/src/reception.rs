@@ -35,6 +35,10 @@ pub(crate) enum NotTaken {
     Handshake(io::Error),
     #[error("its certificate names no node")]
     Nameless,
+    #[error("it wants to pass CSI's calls on, and its certificate is no controller's")]
+    NoController,
+    #[error("another controller passes CSI's calls on, and this one does not lead")]
+    NotLeading,
     #[error("{limit} connections are open")]
     Full { limit: usize },
 }

@@ -4,10 +4,12 @@
 //! session's outbox to the agent. When either side gives up, the session ends and the other side hears of it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hotbay_api::agent as wire;
 use hotbay_api::convert::{FromAgent, FromRegistry, from_agent, to_agent};
+use hotbay_api::token::REVOKED;
 use hotbay_core::cluster::{FreshIds, Refused, RegistrationRefused};
 use hotbay_core::ids::{DriveId, NodeId, NodeName, SessionNumber};
 use hotbay_core::message::Registration;
@@ -17,25 +19,31 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::peer::{AdmittedAgent, admit_agent};
+use crate::rewound::Rewound;
 
 /// How many messages wait for an agent that reads slowly, before it loses its session.
 const OUTBOX: usize = 1_024;
 /// An agent that says nothing for so long is not there; it beats more often than that.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// How long a session may wait for what its certificate is worth.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+
 type Out = Result<wire::RegistryMessage, Status>;
 
 pub(crate) struct Sessions {
     registry: Registry,
     fresh: fn() -> u128,
+    rewound: Arc<Rewound>,
 }
 
 impl Sessions {
     pub(crate) fn new(registry: Registry, fresh: fn() -> u128) -> Self {
-        Self { registry, fresh }
+        Self { registry, fresh, rewound: Arc::default() }
     }
 }
 
@@ -51,10 +59,16 @@ impl wire::agents_server::Agents for Sessions {
         let (outbox, told) = mpsc::channel(OUTBOX);
         let (to_wire, stream) = mpsc::channel(1);
         let number = self.registry.accept(outbox).await.map_err(unavailable)?;
-        let session =
-            Session { registry: self.registry.clone(), fresh: self.fresh, number, to_wire, agent };
+        let (registry, rewound) = (self.registry.clone(), Arc::clone(&self.rewound));
+        let session = Session { registry, fresh: self.fresh, number, to_wire, agent, rewound };
+        let revoked = session.shows_revoked_certificate().await;
         tokio::spawn(session.run(request.into_inner(), told));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream).map(|message: Box<_>| Ok(*message)))))
+        let stream = ReceiverStream::new(stream).map(|message: Box<_>| Ok(*message));
+        let mut response = Response::new(Box::pin(stream) as Self::SessionStream);
+        if revoked {
+            response.metadata_mut().insert(REVOKED, MetadataValue::from_static("1"));
+        }
+        Ok(response)
     }
 }
 
@@ -65,6 +79,7 @@ struct Session {
     /// Boxed, because a channel keeps room for many: this is memory of every agent that is connected.
     to_wire: mpsc::Sender<Box<wire::RegistryMessage>>,
     agent: AdmittedAgent,
+    rewound: Arc<Rewound>,
 }
 
 /// Why a session ends.
@@ -81,6 +96,18 @@ enum End {
 }
 
 impl Session {
+    /// An agent that has an account joins again then; what others may is decided when they register.
+    async fn shows_revoked_certificate(&self) -> bool {
+        let AdmittedAgent { speaks_for: Some(node), certificate: Some(number), .. } = &self.agent
+        else {
+            return false;
+        };
+        let (node, number) = (node.clone(), *number);
+        let look = self.registry.read(move |cluster| cluster.is_revoked(&node, number));
+        // A store that cannot be written must not keep an agent out that has nothing to write.
+        matches!(tokio::time::timeout(LOOK_LIMIT, look).await, Ok(Ok(true)))
+    }
+
     async fn run(self, inbound: Streaming<wire::AgentMessage>, told: mpsc::Receiver<ToAgent>) {
         let session = self.number.get();
         match self.converse(inbound, told).await {
@@ -109,10 +136,11 @@ impl Session {
             tokio::select! {
                 message = inbound.message() => {
                     let Ok(Some(message)) = message else { return End::HungUp };
-                    heard = Instant::now();
                     if let Err(end) = self.listen(message).await {
                         return end;
                     }
+                    // From here on: that the registry took its time is not the agent's silence.
+                    heard = Instant::now();
                 }
                 message = told.recv() => {
                     let Some(message) = message else { return End::Dropped };
@@ -173,7 +201,11 @@ impl Session {
             FromAgent::Register(registration) => {
                 let fresh = self.fresh_ids(&registration);
                 let certificate = self.agent.certificate;
-                self.registry.register(self.number, certificate, registration, fresh).await
+                let who = (registration.name.clone(), registration.node);
+                let ended =
+                    self.registry.register(self.number, certificate, registration, fresh).await;
+                self.rewound.registered(&self.registry, who, &ended).await;
+                ended
             }
             FromAgent::Heartbeat => Ok(()),
             FromAgent::Report { number, devices, conditions } => {

@@ -308,3 +308,32 @@ async fn an_agent_that_never_speaks_again_counts_as_unreachable() {
     assert!(reasons.contains("cannot be reached"), "{reasons}");
     assert_eq!(client.list("StorageNode").await[0]["status"]["ready"], false);
 }
+
+/// A thousand nodes came at once, and what they brought took longer to write than an agent may be silent. Beats waited
+/// to be heard, and yet a part of the agents lost their sessions when it was done, came again, and were written again.
+#[tokio::test]
+async fn a_store_that_takes_its_time_is_not_the_silence_of_an_agent() {
+    let controller = Controller::start();
+    controller.store.set_commit_delay(Duration::from_secs(11));
+    let mut agents = Vec::new();
+    for number in 0u32..12 {
+        let agent = FakeAgent::dial(&controller.socket()).await;
+        let serial = format!("S{number}");
+        let name = format!("node-{number}");
+        let machine = 10 * (u128::from(number) + 1);
+        agent.say(FromAgent::Register(registration(&name, machine, &[&serial]))).await;
+        agent.beat();
+        agents.push((agent, serial));
+    }
+    for (agent, _) in &mut agents {
+        let heard = agent.hear().await;
+        assert!(matches!(heard, Some(FromRegistry::Registered(_))), "{heard:?}");
+    }
+    controller.store.set_commit_delay(Duration::ZERO);
+    for (agent, serial) in &mut agents {
+        let devices = vec![device(0, serial)];
+        agent.say(FromAgent::Report { number: 1, devices, conditions: vec![] }).await;
+        let heard = agent.hear().await;
+        assert_eq!(heard, Some(FromRegistry::ReportTaken { number: 1 }), "its session was lost");
+    }
+}

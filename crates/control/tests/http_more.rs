@@ -90,3 +90,23 @@ async fn what_nodes_know_is_shown_and_then_adopted() {
     assert_eq!((&adopted["nodes"], &adopted["adopted"]), (&preview["nodes"], &json!(true)));
     FakeAgent::join(&rig.api(), ahead).await;
 }
+
+/// An alert on a number that nobody tells never comes.
+#[tokio::test]
+async fn every_number_that_an_alert_asks_for_is_told() {
+    let rig = Rig::start();
+    let metrics = rig.get("/metrics").await.text;
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/chart/files/hotbay.rules.yaml");
+    let rules = std::fs::read_to_string(rules).unwrap();
+    let expressions = rules.lines().filter_map(|line| line.trim().strip_prefix("expr: "));
+    let mut asked = 0;
+    for expression in expressions {
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        for name in words.filter(|word| word.starts_with("hotbay_")) {
+            let is_told = |line: &str| line.split(['{', ' ']).next() == Some(name);
+            assert!(metrics.lines().any(is_told), "no number is called {name}\n{metrics}");
+            asked += 1;
+        }
+    }
+    assert!(asked >= 7, "the rules could not be read: {rules}");
+}

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::cluster::{Holder, NotTakenOver, State, StateHash};
+use crate::cluster::{Holder, Kept, NotTakenOver, State, StateHash};
 use crate::device::Denied;
 use crate::ids::{DriveId, VolumeId};
 use crate::message::Obstacle;
@@ -42,10 +42,20 @@ pub enum Action {
     PurgeHost {
         host: String,
     },
+    /// Forgets a host whose machine is gone and of which nothing is needed any more: none of its drives is in
+    /// operation, and no volume is there.
+    ForgetHost {
+        host: String,
+    },
     /// Changes what people say about a host, and so what rules do with its drives.
     LabelHost {
         host: String,
         change: LabelChange,
+    },
+    /// Whether new volumes are kept off a host's drives. Those that are there stay in use.
+    CordonHost {
+        host: String,
+        cordoned: bool,
     },
     /// Which volumes stand in the way of a removal. Changes nothing.
     GetDependentVolumes(Target),
@@ -179,6 +189,8 @@ pub enum Reason {
     CertificateRevoked,
     /// The host's agent is there, so the host is not gone.
     AgentRegistered,
+    /// Why a host is not forgotten.
+    Kept(Kept),
     /// The host has no drive that could be added.
     NoUsableDrive,
     /// The host has other values for labels that should be set.
@@ -244,6 +256,7 @@ impl fmt::Display for Reason {
             Self::AgentRegistered => f.write_str(
                 "its agent is registered, so the machine is not gone; remove the host instead",
             ),
+            Self::Kept(why) => why.fmt(f),
             Self::NoUsableDrive => f.write_str("it has no drive that could be added"),
             Self::LabelledOtherwise { labels } => write!(
                 f,

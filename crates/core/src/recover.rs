@@ -17,7 +17,6 @@ use crate::device::{LabelSeen, Observed};
 use crate::evidence::Comparison;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, MachineId, NodeId, VolumeId};
 use crate::label::extents::{Extent, Use, VolumeName, in_conflict};
-use crate::node_labels::NodeLabels;
 
 /// Above every certificate that the lost registry can have issued: a purge of a node revokes those too.
 const CERTIFICATES: CertificateNumber = CertificateNumber::from_number(1 << 32);
@@ -235,15 +234,8 @@ fn conflicts_between(drives: &[Reading]) -> Vec<Conflict> {
 }
 
 fn node_record(id: NodeId, name: &str) -> NodeRecord {
-    NodeRecord {
-        id,
-        name: name.parse().expect("digits behind a word are a name"),
-        machine: MachineId::from_bits(0),
-        purged: false,
-        revoked: BTreeMap::new(),
-        labels: NodeLabels::default(),
-        recovered: true,
-    }
+    let name = name.parse().expect("digits behind a word are a name");
+    NodeRecord { recovered: true, ..NodeRecord::new(id, name, MachineId::from_bits(0)) }
 }
 
 fn drive_record(read: &Reading, name: String, now_ms: u64) -> DriveRecord {

@@ -285,15 +285,7 @@ fn cluster(case: Case) -> Cluster {
             terms: Vec::new(),
             newest_certificate: CertificateNumber::default(),
         }),
-        nodes: vec![NodeRecord {
-            id: NODE,
-            name,
-            machine,
-            purged: false,
-            revoked: BTreeMap::new(),
-            labels: Default::default(),
-            recovered: false,
-        }],
+        nodes: vec![NodeRecord::new(NODE, name, machine)],
         drives: vec![record],
         ..Records::default()
     };

@@ -209,6 +209,11 @@ pub fn controller<P: ControllerPlatform>(identity: Identity, platform: Arc<P>) -
     Routes::new(identity.into_server()).add_service(Controller::new(platform).into_server())
 }
 
+/// What a controller answers by itself while another leads.
+pub fn identity(identity: Identity) -> Routes {
+    Routes::new(identity.into_server())
+}
+
 /// What an agent serves.
 pub fn node<P: NodePlatform>(identity: Identity, platform: Arc<P>) -> Routes {
     Routes::new(identity.into_server()).add_service(Node::new(platform).into_server())

@@ -198,6 +198,9 @@ pub(crate) fn action_seeds() -> Vec<Vec<u8>> {
         Action::AddHost { host: host.clone(), with_removed: true, returned: true },
         Action::RemoveHost { host: host.clone() },
         Action::PurgeHost { host: host.clone() },
+        Action::CordonHost { host: host.clone(), cordoned: true },
+        Action::CordonHost { host: host.clone(), cordoned: false },
+        Action::ForgetHost { host: host.clone() },
         Action::LabelHost {
             host,
             change: LabelChange::of_texts(&["example.com/rack=a", "zone-"], true)

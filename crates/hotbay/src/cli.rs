@@ -4,6 +4,7 @@
 //! for. A test keeps it in step with the commands.
 
 mod drive;
+mod host;
 mod label;
 mod volume;
 
@@ -16,17 +17,22 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use drive::{
     DriveAddArgs, DriveArgs, DriveCommand, ExplainFormat, PlanArgs, TakeOverArgs, TakeOverFormat,
 };
+pub(crate) use host::HostCommand;
 pub(crate) use label::{LabelArgs, label};
 pub(crate) use volume::{AgentArgs, Annotation, MountArgs, VolumeCommand, WishArgs};
 
 use crate::config::ConfigCommand;
+use crate::crd::CrdArgs;
 use crate::recover::RecoverArgs;
 use crate::run::RunCommand;
 use crate::store::StoreCommand;
 use crate::token::TokenCommand;
 
+/// The heading of options that only pods are started with.
+pub(crate) const ON_KUBERNETES: &str = "On Kubernetes";
+
 const HELP: &str = "\
-Hotbay: block storage for bare metal. Usage: hotbay [--api PLACE] COMMAND
+Hotbay: block storage for bare metal. Usage: hotbay [--api PLACE] [-V] COMMAND
 Run:
   up           Run Hotbay on this machine, with its real drives
   demo         See Hotbay at work, on drives that are files in a folder
@@ -40,15 +46,15 @@ Look:
   status       How it all stands, in a few lines
 Act:
   drive        In and out of operation: add, remove, take-over; plan, explain
-  host         The same for all drives of a host: add, remove; purge, label it
+  host         All drives of a host: add, remove; cordon, label, forget, purge
   volume       Pieces of drives: create, delete, expand, mount, explain, list
 Repair, and for the shell:
   registry     Let a restored registry learn from its nodes: adopt
   recover      Rebuild a lost registry from the labels on its drives
   store        Look after the registry's records: check
   completions  Print completions for bash, zsh or fish
-  --api PLACE  A socket, or https://HOST:PORT; 'hotbay get --help' says more
-  -V, --version, -h, --help; 'hotbay COMMAND --help' has examples
+  crd          Print what Kubernetes must know of drives, volumes and the rest
+  --api PLACE  A socket or https://HOST:PORT; 'hotbay COMMAND --help' has more
 Exit codes: 0 done, 1 failed, 2 usage, 3 try again, 4 not found, 5 refused
 ";
 
@@ -89,30 +95,6 @@ Exits with 0 if every node is there and every drive as wished, else with 3.
 Examples:
   hotbay status
   hotbay status --api /run/hotbay/api.sock";
-
-const HOST_EXAMPLES: &str = "\
-Examples:
-  hotbay host add node-a --wait
-  hotbay host remove node-a --dry-run  what would be closed, and what is in the way";
-
-const HOST_ADD_EXAMPLES: &str = "\
-Examples:
-  hotbay host add node-a --wait        all of its drives that can be added
-  hotbay host add node-a --with-removed";
-
-const HOST_REMOVE_EXAMPLES: &str = "\
-Exits with 0 only when every drive is closed and that is proved; with 3 while one is not yet.
-
-Examples:
-  hotbay host remove node-a --wait
-  hotbay host remove node-a node-b --dry-run";
-
-const HOST_PURGE_EXAMPLES: &str = "\
-A machine that returns is told to close its drives; 'hotbay host add HOST --returned' takes it back.
-
-Examples:
-  hotbay host purge node-a             says what is lost, and asks
-  hotbay host purge node-a --yes";
 
 const REGISTRY_EXAMPLES: &str = "\
 Examples:
@@ -171,6 +153,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Prints the custom resource definitions, for kubectl apply
+    #[command(after_help = crate::crd::EXAMPLES)]
+    Crd(CrdArgs),
     /// Prints the manual page of hotbay, or writes all pages into a folder of manuals
     #[command(hide = true, after_help = crate::man::EXAMPLES)]
     Man {
@@ -210,8 +195,8 @@ pub(crate) enum ClientCommand {
         #[command(subcommand)]
         command: DriveCommand,
     },
-    /// Puts all drives of a host into operation, or takes them out; labels a host, or gives it up
-    #[command(after_help = HOST_EXAMPLES)]
+    /// Puts all drives of a host into operation, or takes them out; cordons or labels a host, or gives it up
+    #[command(after_help = host::HOST_EXAMPLES)]
     Host {
         #[command(subcommand)]
         command: HostCommand,
@@ -301,43 +286,6 @@ pub(crate) enum Format {
     Yaml,
     /// Names alone, one per line
     Name,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum HostCommand {
-    /// Puts all drives of a host that can be added into operation
-    #[command(after_help = HOST_ADD_EXAMPLES)]
-    Add {
-        #[arg(value_name = "HOST", required = true)]
-        hosts: Vec<String>,
-        /// Also the drives that were removed on their own
-        #[arg(long)]
-        with_removed: bool,
-        /// The host was purged, and its machine is back
-        #[arg(long)]
-        returned: bool,
-        #[command(flatten)]
-        how: HowArgs,
-    },
-    /// Sets and removes labels of a host, which rules that add drives can ask for
-    #[command(after_help = label::LABEL_EXAMPLES)]
-    Label(LabelArgs),
-    /// Gives up a host whose machine is gone, with all that is on its drives
-    #[command(after_help = HOST_PURGE_EXAMPLES)]
-    Purge {
-        host: String,
-        /// Do not ask
-        #[arg(long)]
-        yes: bool,
-    },
-    /// Takes all drives of a host out of operation
-    #[command(after_help = HOST_REMOVE_EXAMPLES)]
-    Remove {
-        #[arg(value_name = "HOST", required = true)]
-        hosts: Vec<String>,
-        #[command(flatten)]
-        how: HowArgs,
-    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -467,6 +415,7 @@ mod tests {
             "man",
             "store",
             "recover",
+            "crd",
             "completions",
         ] {
             check(cli.find_subcommand(name).expect("a command of that name"));

@@ -1,13 +1,16 @@
 //! The `hotbay` program: parses the command line, does what it says, and turns the outcome into an exit code.
 //!
 //! Everything that runs and stays is in [`run`], everything that speaks to a registry in [`client`] and [`token`],
-//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`];
-//! [`recover`] looks at drives without one.
+//! everything that looks at a data directory without one in [`store`], settings in [`config`], manual pages in [`man`],
+//! definitions for Kubernetes in [`crd`]; [`recover`] looks at drives without one. As `kubectl-hotbay` it is a
+//! [`plugin`].
 
 mod cli;
 mod client;
 mod config;
+mod crd;
 mod man;
+mod plugin;
 mod recover;
 mod run;
 mod store;
@@ -22,6 +25,9 @@ use crate::cli::{Cli, Command};
 use crate::client::Exit;
 
 fn main() -> ExitCode {
+    if plugin::is_called() {
+        return plugin::run();
+    }
     let Cli { api, command } = Cli::parse();
     match command {
         Command::Run(command) => run::run(command).unwrap_or_else(|error| {
@@ -63,6 +69,13 @@ fn main() -> ExitCode {
                 error.exit().into()
             }
         },
+        Command::Crd(args) => match crd::run(&args) {
+            Ok(()) => Exit::Done.into(),
+            Err(error) => {
+                complain(&error, &[]);
+                Exit::Failed.into()
+            }
+        },
         Command::Man { dir } => match man::run(dir.as_deref()) {
             Ok(()) => Exit::Done.into(),
             Err(error) => {
@@ -86,7 +99,7 @@ fn complain(error: &dyn std::error::Error, next_steps: &[String]) {
         cause = error.source();
     }
     for step in next_steps {
-        text.push_str(&format!("\n  {step}"));
+        text.push_str(&format!("\n  {}", plugin::as_called(step)));
     }
     // Nobody is left to tell when this fails.
     writeln!(std::io::stderr(), "{text}").unwrap_or_default();

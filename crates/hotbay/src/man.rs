@@ -315,8 +315,9 @@ mod tests {
         const FILE: &str = "NAME SYNOPSIS DESCRIPTION SETTINGS EXAMPLES SEE-ALSO";
         for (name, text) in pages() {
             let found = text.lines().filter_map(|line| line.strip_prefix(".SH "));
-            let found = found.filter(|section| *section != "SUBCOMMANDS");
-            let found: Vec<_> = found.map(|s| s.replace('"', "").replace(' ', "-")).collect();
+            let found = found.map(|s| s.replace('"', "").replace(' ', "-"));
+            let some_have = ["SUBCOMMANDS", "ON-KUBERNETES"];
+            let found: Vec<_> = found.filter(|s| !some_have.contains(&s.as_str())).collect();
             let expected = if name == "hotbay.toml.5" { FILE } else { COMMAND };
             assert_eq!(found.join(" "), expected, "{name}");
         }

@@ -174,7 +174,7 @@ async fn create_for_client(
     let until = ahead(made.expires_ms, now_ms());
     let address = match api.place() {
         Place::Remote { address, .. } => address.clone(),
-        Place::Socket(_) => made.address,
+        Place::Socket(_) | Place::Service { .. } => made.address,
     };
     screen.aside(&format!(
         "\nThe token {name} {may}, and expires in {until}. It is shown here and nowhere else. To use it:\n{}",

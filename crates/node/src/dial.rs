@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use hotbay_api::leader::NotLeading;
 use hyper_util::rt::TokioIo;
 use thiserror::Error;
 use tokio::net::UnixStream;
@@ -34,6 +35,19 @@ pub(crate) enum DialError {
     Session(#[from] tonic::Status),
 }
 
+impl DialError {
+    /// Who leads, if that is what the registry said.
+    pub(crate) fn leader(&self) -> Option<String> {
+        match self {
+            Self::Session(status) => match NotLeading::told(status)? {
+                NotLeading::Leader(address) => Some(address),
+                NotLeading::Nobody => None,
+            },
+            Self::Expired | Self::Tls(_) | Self::Connect(_) => None,
+        }
+    }
+}
+
 /// Work that goes on beside a session and ends with it.
 #[derive(Debug)]
 pub(crate) struct Companion(JoinHandle<()>);
@@ -45,7 +59,17 @@ impl Drop for Companion {
 }
 
 impl RegistryAt {
-    pub(crate) async fn connect(&self) -> Result<Channel, DialError> {
+    /// The member with an account, which can join again by itself.
+    pub(crate) fn with_account(&self) -> Option<&Member> {
+        match self {
+            Self::Remote(member) => Some(member).filter(|member| member.account().is_some()),
+            Self::Local(_) => None,
+        }
+    }
+
+    /// Dials the registry; on another machine at `leader`, if somebody there was named. Whoever answers must be the
+    /// same registry.
+    pub(crate) async fn connect(&self, leader: Option<&str>) -> Result<Channel, DialError> {
         match self {
             Self::Local(socket) => {
                 let socket = socket.clone();
@@ -59,7 +83,8 @@ impl RegistryAt {
             }
             Self::Remote(member) if member.has_expired() => Err(DialError::Expired),
             Self::Remote(member) => {
-                Ok(tls::connect(member.address(), tls::as_member(member)?).await?)
+                let address = leader.map_or_else(|| member.address(), ToOwned::to_owned);
+                Ok(tls::connect(address, tls::as_member(member)?).await?)
             }
         }
     }

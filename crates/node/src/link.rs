@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use hotbay_api::agent::agents_client::AgentsClient;
 use hotbay_api::convert::{FromAgent, FromRegistry, from_registry, to_registry};
+use hotbay_api::token::REVOKED;
 use hotbay_api::{MESSAGE_LIMIT_BYTES, agent as wire};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use crate::account;
 use crate::dial::{Companion, DialError, RegistryAt};
 use crate::joining::in_words;
 
@@ -34,10 +36,22 @@ pub(crate) enum News {
 /// Keeps a connection to the registry for ever. Ends when nobody listens to its news any more.
 pub(crate) async fn keep(registry: RegistryAt, news: mpsc::Sender<News>) {
     let mut pause = FIRST_PAUSE;
-    let mut last_failure = String::new();
+    let (mut reached, mut joined) = (SaidOnce::default(), SaidOnce::default());
+    // Whoever was named as the leader is dialled once; then the registry's own address is again.
+    let mut leader = None;
     for connection in 0.. {
-        let failure = match tokio::time::timeout(DIAL_LIMIT, dial(&registry)).await {
-            Ok(Ok((outgoing, incoming, _companion))) => {
+        if let Some(why) = registry.with_account().and_then(account::must_join) {
+            join_because(&registry, why, &mut joined).await;
+        }
+        let sent_on: Option<String> = leader.take();
+        let dialled = tokio::time::timeout(DIAL_LIMIT, dial(&registry, sent_on.as_deref())).await;
+        let failure = match dialled {
+            Ok(Ok(Dialled { revoked: true, .. }))
+                if join_because(&registry, "its certificate was revoked", &mut joined).await =>
+            {
+                String::new()
+            }
+            Ok(Ok(Dialled { outgoing, incoming, companion: _companion, .. })) => {
                 let began = Instant::now();
                 if serve(connection, outgoing, incoming, &news).await.is_err() {
                     return;
@@ -48,32 +62,74 @@ pub(crate) async fn keep(registry: RegistryAt, news: mpsc::Sender<News>) {
                 }
                 String::new()
             }
-            Ok(Err(error)) => in_words(&error),
+            Ok(Err(error)) => {
+                leader = error.leader();
+                match &leader {
+                    Some(there) => {
+                        tracing::debug!("{there} leads");
+                        if sent_on.is_none() {
+                            continue;
+                        }
+                        format!("each says that another one leads, the last that {there} does")
+                    }
+                    None => in_words(&error),
+                }
+            }
             Err(_) => "it does not answer".to_owned(),
         };
-        // Said once, not with every try.
-        if failure != last_failure && !failure.is_empty() {
-            tracing::warn!("the registry cannot be reached: {failure}");
-        }
-        last_failure = failure;
+        reached.warn("the registry cannot be reached", failure);
         // Nothing tells when a registry is back, so it is asked again and again, more and more slowly.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
+/// What fails again and again in the same way is said once, not with every try.
+#[derive(Default)]
+struct SaidOnce(String);
+
+impl SaidOnce {
+    /// Without a failure there is nothing to say; the next one is new.
+    fn warn(&mut self, what: &str, failure: String) {
+        if failure != self.0 && !failure.is_empty() {
+            tracing::warn!("{what}: {failure}");
+        }
+        self.0 = failure;
+    }
+}
+
+/// Gets another certificate with the account; whether it did. What fails is tried again with the next dial, which is
+/// made all the same: the stored certificate may still do.
+async fn join_because(registry: &RegistryAt, why: &str, said: &mut SaidOnce) -> bool {
+    let Some(member) = registry.with_account() else { return false };
+    let joined = account::join_again(member).await;
+    let failure = joined.as_ref().err().map(|error| in_words(error)).unwrap_or_default();
+    said.warn(&format!("this node has to join again, because {why}"), failure);
+    joined.is_ok()
+}
+
 type Incoming = Streaming<wire::RegistryMessage>;
 type Outgoing = mpsc::Sender<wire::AgentMessage>;
 
-async fn dial(registry: &RegistryAt) -> Result<(Outgoing, Incoming, Option<Companion>), DialError> {
-    let channel = registry.connect().await?;
+/// A session.
+struct Dialled {
+    outgoing: Outgoing,
+    incoming: Incoming,
+    companion: Option<Companion>,
+    /// The certificate was revoked, and another one is to be had.
+    revoked: bool,
+}
+
+async fn dial(registry: &RegistryAt, leader: Option<&str>) -> Result<Dialled, DialError> {
+    let channel = registry.connect(leader).await?;
     let companion = registry.companion(&channel);
     let mut client = AgentsClient::new(channel)
         .max_decoding_message_size(MESSAGE_LIMIT_BYTES)
         .max_encoding_message_size(MESSAGE_LIMIT_BYTES);
     let (outgoing, messages) = mpsc::channel(OUTGOING);
-    let incoming = client.session(ReceiverStream::new(messages)).await?.into_inner();
-    Ok((outgoing, incoming, companion))
+    let answer = client.session(ReceiverStream::new(messages)).await?;
+    let revoked = answer.metadata().contains_key(REVOKED) && registry.with_account().is_some();
+    Ok(Dialled { outgoing, incoming: answer.into_inner(), companion, revoked })
 }
 
 /// Nobody listens any more.

@@ -18,6 +18,7 @@ use rcgen::{KeyPair, PKCS_ED25519};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::account::Account;
 use crate::state_dir::{Found, StateDir, StateDirError};
 
 const FOLDER: &str = "tls";
@@ -105,6 +106,11 @@ impl MemberDir {
         if let Some(key) = self.stored_key()? {
             return Ok(key);
         }
+        self.new_key()
+    }
+
+    /// Draws a key, also over one that is there.
+    pub(crate) fn new_key(&self) -> Result<KeyPair, MembershipError> {
         let key = KeyPair::generate_for(&PKCS_ED25519).map_err(MembershipError::Key)?;
         self.files.write("key", &key.serialize_pem())?;
         Ok(key)
@@ -150,6 +156,9 @@ pub struct Member {
     dir: MemberDir,
     /// PKCS #8, DER.
     key: Arc<Vec<u8>>,
+    public_key: Arc<Vec<u8>>,
+    /// What it joins with again by itself, if it has to.
+    account: Option<Account>,
     current: Arc<Mutex<Membership>>,
     wall_ms: fn() -> u64,
 }
@@ -161,8 +170,17 @@ impl Member {
         key: &KeyPair,
         wall_ms: fn() -> u64,
     ) -> Self {
+        let public_key = Arc::new(key.public_key_raw().to_vec());
         let (key, current) = (Arc::new(key.serialize_der()), Arc::new(Mutex::new(membership)));
-        Self { dir, key, current, wall_ms }
+        Self { dir, key, public_key, account: None, current, wall_ms }
+    }
+
+    pub(crate) fn with_account(self, account: Account) -> Self {
+        Self { account: Some(account), ..self }
+    }
+
+    pub(crate) fn account(&self) -> Option<&Account> {
+        self.account.as_ref()
     }
 
     /// The member that a data directory holds; `None` if it never joined. `wall_ms` tells Unix time.
@@ -202,6 +220,10 @@ impl Member {
         &self.key
     }
 
+    pub(crate) fn public_key(&self) -> &[u8] {
+        &self.public_key
+    }
+
     /// Unix time.
     pub(crate) fn now_ms(&self) -> u64 {
         (self.wall_ms)()
@@ -212,8 +234,14 @@ impl Member {
         self.now_ms() >= self.membership().not_after_ms
     }
 
-    /// Stores another membership, and uses it once it is durable.
-    pub(crate) fn replace(&self, next: Membership) -> Result<(), MembershipError> {
+    /// Stores another membership, and uses it once it is durable. Keeps nobody waiting for the disk.
+    pub(crate) async fn store(&self, next: Membership) -> Result<(), MembershipError> {
+        let member = self.clone();
+        // If the agent is ending, nobody uses it any more.
+        tokio::task::spawn_blocking(move || member.replace(next)).await.unwrap_or(Ok(()))
+    }
+
+    fn replace(&self, next: Membership) -> Result<(), MembershipError> {
         self.dir.store(&next)?;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = next;
         Ok(())

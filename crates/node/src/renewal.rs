@@ -1,5 +1,5 @@
 //! Keeps a member's certificate fresh: asks for the next one when two thirds of its life are over, on the connection
-//! that the session uses, without a restart and without a token.
+//! that the session uses, without a restart and without a token. A member with an account that is refused joins again.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use hotbay_api::join::joining_client::JoiningClient;
 use thiserror::Error;
 use tonic::transport::Channel;
 
+use crate::account;
 use crate::joining::in_words;
 use crate::membership::{Member, Membership, MembershipError};
 
@@ -42,6 +43,16 @@ pub(crate) async fn keep(channel: Channel, member: Member) {
         }
         match renew(&channel, &member).await {
             Ok(()) => tracing::info!("this node has a new certificate"),
+            Err(NotRenewed::Refused(status)) if member.account().is_some() => {
+                tracing::warn!(
+                    "joining again, because the certificate is not renewed: {}",
+                    status.message()
+                );
+                if let Err(error) = account::join_again(&member).await {
+                    tracing::error!("not joined again: {}", in_words(&error));
+                    tokio::time::sleep(pause(&member.membership(), member.now_ms())).await;
+                }
+            }
             Err(error) => {
                 tracing::error!("the certificate is not renewed: {}", in_words(&error));
                 tokio::time::sleep(pause(&member.membership(), member.now_ms())).await;
@@ -68,12 +79,7 @@ async fn renew(channel: &Channel, member: &Member) -> Result<(), NotRenewed> {
     }
     // The authority stays the one that was joined.
     let next = Membership { authority_pem: old.authority_pem, ..next };
-    let member = member.clone();
-    match tokio::task::spawn_blocking(move || member.replace(next)).await {
-        Ok(stored) => Ok(stored?),
-        // The agent is ending.
-        Err(_) => Ok(()),
-    }
+    Ok(member.store(next).await?)
 }
 
 #[cfg(test)]

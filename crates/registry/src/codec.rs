@@ -1,6 +1,9 @@
 //! Records as bytes: JSON, so that a person can read a store that no program can.
 
-use hotbay_core::cluster::{Records, Write as Change};
+use std::collections::HashSet;
+
+use hotbay_core::cluster::{Cluster, Records, Write as Change};
+use hotbay_core::ids::{DriveId, NodeId, VolumeId};
 use hotbay_core::words::plain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -10,7 +13,9 @@ use crate::store::{Key, Kind, Write};
 
 /// A stored record that this release cannot read.
 #[derive(Debug, Error)]
-#[error("the record {key} cannot be read by this release")]
+#[error(
+    "the record {key} cannot be read by this release; if a newer one has written it, start that one"
+)]
 pub struct Unreadable {
     pub key: Key,
     #[source]
@@ -19,15 +24,66 @@ pub struct Unreadable {
 
 /// Encodes one change of the cluster.
 pub(crate) fn encode(change: &Change) -> Write {
+    let key = key(change);
     match change {
-        Change::Registry(record) => put(Kind::Registry, 0, record),
-        Change::Node(record) => put(Kind::Node, record.id.to_bits(), record),
-        Change::Drive(record) => put(Kind::Drive, record.id.to_bits(), record),
-        Change::Volume(record) => put(Kind::Volume, record.id.to_bits(), record),
-        Change::VolumeGone(id) => delete(Kind::Volume, id.to_bits()),
-        Change::Attachment(record) => put(Kind::Attachment, record.id.to_bits(), record),
-        Change::AttachmentGone(id) => delete(Kind::Attachment, id.to_bits()),
+        Change::Registry(record) => put(key, record),
+        Change::Node(record) => put(key, record),
+        Change::Drive(record) => put(key, record),
+        Change::Volume(record) => put(key, record),
+        Change::Attachment(record) => put(key, record),
+        Change::NodeGone(_)
+        | Change::DriveGone(_)
+        | Change::VolumeGone(_)
+        | Change::AttachmentGone(_) => Write::Delete { key },
     }
+}
+
+/// The record that a change is about.
+pub(crate) fn key(change: &Change) -> Key {
+    let (kind, id) = match change {
+        Change::Registry(_) => (Kind::Registry, 0),
+        Change::Node(record) => (Kind::Node, record.id.to_bits()),
+        Change::NodeGone(id) => (Kind::Node, id.to_bits()),
+        Change::Drive(record) => (Kind::Drive, record.id.to_bits()),
+        Change::DriveGone(id) => (Kind::Drive, id.to_bits()),
+        Change::Volume(record) => (Kind::Volume, record.id.to_bits()),
+        Change::VolumeGone(id) => (Kind::Volume, id.to_bits()),
+        Change::Attachment(record) => (Kind::Attachment, record.id.to_bits()),
+        Change::AttachmentGone(id) => (Kind::Attachment, id.to_bits()),
+    };
+    Key { kind, id }
+}
+
+/// The records under some keys, as they are; those that there are not are left out.
+pub(crate) fn present(cluster: &Cluster, keys: &[Key]) -> Vec<Change> {
+    let mut attachments: HashSet<_> = of_kind(keys, Kind::Attachment).collect();
+    let mut records = Vec::with_capacity(keys.len());
+    for key in keys {
+        records.extend(match key.kind {
+            Kind::Registry => Some(Change::Registry(cluster.registry_record().clone())),
+            Kind::Node => cluster
+                .node(NodeId::from_bits(key.id))
+                .map(|node| Change::Node(node.record.clone())),
+            Kind::Drive => cluster
+                .drive(DriveId::from_bits(key.id))
+                .map(|drive| Change::Drive(Box::new(drive.record.clone()))),
+            Kind::Volume => cluster
+                .volume(VolumeId::from_bits(key.id))
+                .map(|volume| Change::Volume(Box::new(volume.record.clone()))),
+            // Found through their volumes, all at once.
+            Kind::Attachment => None,
+        });
+    }
+    if !attachments.is_empty() {
+        let all = cluster.volumes_after(None).flat_map(|volume| volume.attachments.values());
+        let meant = all.filter(|known| attachments.remove(&known.record.id.to_bits()));
+        records.extend(meant.map(|known| Change::Attachment(known.record.clone())));
+    }
+    records
+}
+
+fn of_kind(keys: &[Key], kind: Kind) -> impl Iterator<Item = u128> {
+    keys.iter().filter(move |key| key.kind == kind).map(|key| key.id)
 }
 
 /// Decodes everything that a store holds.
@@ -51,13 +107,9 @@ pub fn judge(key: &Key, value: &[u8]) -> Result<(), String> {
     decode(one).map(drop).map_err(|unreadable| plain(&unreadable.source.to_string()))
 }
 
-fn delete(kind: Kind, id: u128) -> Write {
-    Write::Delete { key: Key { kind, id } }
-}
-
-fn put(kind: Kind, id: u128, record: &impl Serialize) -> Write {
+fn put(key: Key, record: &impl Serialize) -> Write {
     let value = serde_json::to_vec(record).expect("records have text keys and finite numbers");
-    Write::Put { key: Key { kind, id }, value }
+    Write::Put { key, value }
 }
 
 fn read<T: DeserializeOwned>(key: Key, value: &[u8]) -> Result<T, Unreadable> {

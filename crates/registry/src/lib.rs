@@ -7,12 +7,14 @@ pub mod actor;
 pub mod codec;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod mandate;
 pub mod stats;
 pub mod store;
 
 pub use actor::{
     CallError, Ended, EventLog, Recorded, Registry, StartError, StoreHealth, Surroundings, ToAgent,
 };
+pub use mandate::Mandate;
 pub use store::check::{CheckError, Problem, Report, check, check_with};
 pub use store::embedded::RedbStore;
 pub use store::error::StoreError;

@@ -11,9 +11,10 @@ use hotbay_core::order::Goal;
 
 use crate::actor::{CallError, ToAgent};
 
-const ACTIONS: [&str; 8] = [
+const ACTIONS: [&str; 9] = [
     "ADD_DEVICE",
     "ADD_HOST",
+    "FORGET_HOST",
     "GET_DEPENDENT_VOLUMES",
     "LABEL_HOST",
     "PURGE_HOST",
@@ -186,8 +187,11 @@ pub(crate) fn action_kind(action: &Action) -> usize {
     let name = match action {
         Action::AddDevice(_) | Action::AddPlanned { .. } | Action::AddWiped { .. } => "ADD_DEVICE",
         Action::AddHost { .. } => "ADD_HOST",
+        Action::ForgetHost { .. } => "FORGET_HOST",
         Action::GetDependentVolumes(_) => "GET_DEPENDENT_VOLUMES",
         Action::LabelHost { .. } => "LABEL_HOST",
+        Action::CordonHost { cordoned: true, .. } => "CORDON_HOST",
+        Action::CordonHost { cordoned: false, .. } => "UNCORDON_HOST",
         Action::PurgeHost { .. } => "PURGE_HOST",
         Action::RemoveDevice(_) => "REMOVE_DEVICE",
         Action::RemoveHost { .. } => "REMOVE_HOST",

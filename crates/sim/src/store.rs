@@ -23,6 +23,8 @@ impl Store {
                 Write::Registry(record) => self.registry = Some(record),
                 Write::Node(record) => drop(self.nodes.insert(record.id, record)),
                 Write::Drive(record) => drop(self.drives.insert(record.id, *record)),
+                Write::NodeGone(id) => drop(self.nodes.remove(&id)),
+                Write::DriveGone(id) => drop(self.drives.remove(&id)),
                 Write::Volume(record) => drop(self.volumes.insert(record.id, *record)),
                 Write::VolumeGone(id) => drop(self.volumes.remove(&id)),
                 Write::Attachment(record) => drop(self.attachments.insert(record.id, record)),

@@ -47,11 +47,14 @@ pub fn action_from_wire(action: wire::Action) -> Result<Action, Malformed> {
         }
         wire::ActionType::AddHost => Ok(Action::AddHost { host, with_removed, returned }),
         wire::ActionType::PurgeHost => Ok(Action::PurgeHost { host }),
+        wire::ActionType::ForgetHost => Ok(Action::ForgetHost { host }),
         wire::ActionType::LabelHost => {
             let change = label_change(labels, &remove_labels, overwrite);
             let change = change.map_err(|error| Malformed::field("labels", error))?;
             Ok(Action::LabelHost { host, change })
         }
+        wire::ActionType::CordonHost => Ok(Action::CordonHost { host, cordoned: true }),
+        wire::ActionType::UncordonHost => Ok(Action::CordonHost { host, cordoned: false }),
         wire::ActionType::RemoveHost => Ok(Action::RemoveHost { host }),
         wire::ActionType::AddDevice if expected_state.is_empty() => {
             Ok(Action::AddDevice(target(host, device)))
@@ -137,12 +140,17 @@ pub fn action_to_wire(action: &Action) -> wire::Action {
         },
         Action::RemoveHost { host } => on_host(wire::ActionType::RemoveHost, host),
         Action::PurgeHost { host } => on_host(wire::ActionType::PurgeHost, host),
+        Action::ForgetHost { host } => on_host(wire::ActionType::ForgetHost, host),
         Action::LabelHost { host, change } => wire::Action {
             labels: change.set().to_texts(),
             remove_labels: change.remove().map(ToString::to_string).collect(),
             overwrite: change.overwrites(),
             ..on_host(wire::ActionType::LabelHost, host)
         },
+        Action::CordonHost { host, cordoned: true } => on_host(wire::ActionType::CordonHost, host),
+        Action::CordonHost { host, cordoned: false } => {
+            on_host(wire::ActionType::UncordonHost, host)
+        }
         Action::AddDevice(target) => on_target(wire::ActionType::AddDevice, target),
         Action::AddPlanned { target, state } => wire::Action {
             expected_state: state.to_string(),

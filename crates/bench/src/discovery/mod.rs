@@ -13,7 +13,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 pub(crate) use listing::run as listing;
-pub(crate) use rest::run as rest;
+pub(crate) use rest::{TICKS_PER_SECOND, run as rest, ticks};
 
 /// Whether loop devices can be had.
 pub(crate) fn is_root() -> bool {

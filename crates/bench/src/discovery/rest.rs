@@ -17,7 +17,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 /// How long it is left alone.
 const REST: Duration = Duration::from_secs(600);
 /// The kernel counts the time of a process in these.
-const TICKS_PER_SECOND: f64 = 100.0;
+pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A loop device over a file; both end with this value.
 pub(crate) struct LoopDevice {
@@ -104,7 +104,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
 }
 
 /// The time that a process has had of the processor, its own and the kernel's for it.
-fn ticks(pid: &str) -> anyhow::Result<f64> {
+pub(crate) fn ticks(pid: &str) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (_, fields) = stat.rsplit_once(')').context("a name in parentheses")?;
     let fields: Vec<&str> = fields.split_whitespace().collect();

@@ -13,12 +13,14 @@ use tonic::{Request, Response, Status};
 
 use super::rights::May;
 use super::tokens::{ClientTokens, Listed};
+use crate::accounts::Accounts;
 use crate::door::authority::Authority;
 use crate::peer::admit;
 
 /// What the calls need.
 pub(crate) struct Desk {
     pub(super) tokens: Arc<ClientTokens>,
+    accounts: Option<Arc<dyn Accounts>>,
     authority: Arc<Authority>,
     /// Where a client dials, as far as that is known; see `access.proto`.
     address: String,
@@ -27,6 +29,7 @@ pub(crate) struct Desk {
 impl Desk {
     pub(super) fn new(
         tokens: Arc<ClientTokens>,
+        accounts: Option<Arc<dyn Accounts>>,
         authority: Arc<Authority>,
         given: &[String],
         bound: &[SocketAddr],
@@ -38,7 +41,7 @@ impl Desk {
             (None, Some((_, bound))) => format!(":{}", bound.port()),
             (None, None) => String::new(),
         };
-        Self { tokens, authority, address }
+        Self { tokens, accounts, authority, address }
     }
 }
 
@@ -78,6 +81,13 @@ impl wire::access_server::Access for AccessCalls {
                 return Err(Status::invalid_argument("a token may read, or write"));
             }
         };
+        // One of several registries made it, and the others would not know it.
+        if let Some(accounts) = &desk.accounts {
+            return Err(Status::failed_precondition(format!(
+                "this registry takes the tokens of accounts, and makes none of its own; {}",
+                accounts.advice(may)
+            )));
+        }
         let valid = Duration::from_millis(valid_ms);
         let (secret, expires_ms) = desk.tokens.create(name.clone(), may, valid).await?;
         tracing::info!(who, token = name, ?may, "a client's token was made, good for {valid:?}");

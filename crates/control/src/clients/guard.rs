@@ -7,40 +7,81 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::http::{HeaderMap, Request, Response};
+use hotbay_api::client_token::ClientToken;
 use tonic::Status;
 use tonic::body::Body;
 use tower::Service;
 
-use super::rights;
+use super::lease::Lease;
+use super::rights::{self, May};
 use super::stream::ClientPeer;
-use super::tokens::ClientTokens;
-use crate::caller::Caller;
+use super::tokens::{Admitted, ClientTokens, NotAdmitted, bearer};
+use crate::accounts::{Account, AccountToken, Accounts};
+use crate::caller::{Caller, Token};
 
 /// Who may come in.
 #[derive(Debug, Clone)]
 pub(crate) struct Guard {
     tokens: Arc<ClientTokens>,
+    accounts: Option<Arc<dyn Accounts>>,
 }
 
 impl Guard {
-    pub(super) fn new(tokens: Arc<ClientTokens>) -> Self {
-        Self { tokens }
+    pub(super) fn new(tokens: Arc<ClientTokens>, accounts: Option<Arc<dyn Accounts>>) -> Self {
+        Self { tokens, accounts }
     }
 
     /// Lets a request in by its head.
-    pub(crate) fn admit(&self, head: &HeaderMap, peer: &ClientPeer) -> Result<Caller, Status> {
+    pub(crate) async fn admit(
+        &self,
+        head: &HeaderMap,
+        peer: &ClientPeer,
+    ) -> Result<Caller, Status> {
         let address = peer.address.ip();
-        let admitted = self.tokens.admit(head).inspect_err(|why| {
-            tracing::debug!(%address, "refused: {why}");
+        let token = self.token(head).await.inspect_err(|why| {
+            tracing::debug!(%address, "refused: {}", why.message());
         })?;
         peer.is_known()?;
-        Ok(Caller::with_token(admitted, address))
+        Ok(Caller::with_token(token, address))
     }
 
-    fn admit_call(&self, request: &mut Request<Body>) -> Result<(), Status> {
+    /// One of our own, or that of an account.
+    async fn token(&self, head: &HeaderMap) -> Result<Token, Status> {
+        let Some(accounts) = &self.accounts else { return Ok(self.own(bearer(head)?)?) };
+        let shown = bearer(head).map_err(|why| {
+            Status::unauthenticated(match why {
+                NotAdmitted::Missing => format!(
+                    "a token is needed: send it in the header \"Authorization: Bearer TOKEN\"; {}",
+                    accounts.advice(May::Read)
+                ),
+                other => other.to_string(),
+            })
+        })?;
+        if ClientToken::is_meant(shown) {
+            return Ok(self.own(shown)?);
+        }
+        let token = AccountToken::new(shown).ok_or_else(|| {
+            let advice = accounts.advice(May::Read);
+            Status::unauthenticated(format!("this is no token of an account; {advice}"))
+        })?;
+        let Account { who, may } = accounts.rights_of(&token).await?;
+        let remedy = accounts.advice(May::Write);
+        let lease = Lease::Account { accounts: Arc::clone(accounts), token };
+        Ok(Token { name: format!("account {who}"), may, lease, remedy })
+    }
+
+    fn own(&self, shown: &str) -> Result<Token, NotAdmitted> {
+        let Admitted { name, may, lease } = self.tokens.admit(shown)?;
+        let name = format!("token {name}");
+        let remedy =
+            "hotbay token create --client NAME --may write makes a token that may".to_owned();
+        Ok(Token { name, may, lease: Lease::Own(lease), remedy })
+    }
+
+    async fn admit_call(&self, request: &mut Request<Body>) -> Result<(), Status> {
         let unknown = || Status::unauthenticated("the peer of this connection is not known");
-        let peer = request.extensions().get::<ClientPeer>().ok_or_else(unknown)?;
-        let caller = self.admit(request.headers(), peer)?;
+        let peer = request.extensions().get::<ClientPeer>().cloned().ok_or_else(unknown)?;
+        let caller = self.admit(&request.headers().clone(), &peer).await?;
         let right = rights::of_call(request.uri().path())
             .ok_or_else(|| Status::unimplemented("there is no such call here"))?;
         caller.must_have(right)?;
@@ -60,7 +101,10 @@ type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + 
 
 impl<S> Service<Request<Body>> for GuardedCalls<S>
 where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
+        + Clone
+        + Send
+        + 'static,
     S::Future: Send + 'static,
 {
     type Response = Response<Body>;
@@ -72,9 +116,15 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Answer {
-        match self.guard.admit_call(&mut request) {
-            Ok(()) => Box::pin(self.calls.call(request)),
-            Err(status) => Box::pin(std::future::ready(Ok(status.into_http()))),
-        }
+        // The one that was found ready is used; the next call asks its clone.
+        let next = self.calls.clone();
+        let mut calls = std::mem::replace(&mut self.calls, next);
+        let guard = self.guard.clone();
+        Box::pin(async move {
+            match guard.admit_call(&mut request).await {
+                Ok(()) => calls.call(request).await,
+                Err(status) => Ok(status.into_http()),
+            }
+        })
     }
 }

@@ -5,13 +5,14 @@
 //! - [`rights`]: what a token may, and what each call needs.
 //! - [`tokens`]: the tokens; [`mod@file`]: how they are kept; [`access`]: the calls about them.
 //! - [`stream`]: a connection, and how long a stranger may have one.
-//! - [`guard`]: looks at the token of every request before anything else does.
+//! - [`guard`]: looks at the token of every request before anything else does; [`lease`]: while a stream goes on.
 //!
 //! Nothing of the agents' is here; they have [`crate::door`].
 
 pub(crate) mod access;
 pub(crate) mod file;
 mod guard;
+pub(crate) mod lease;
 pub(crate) mod rights;
 mod stream;
 pub(crate) mod tokens;
@@ -41,9 +42,10 @@ use stream::{CONNECTIONS, ClientStream};
 use tokens::ClientTokens;
 
 use crate::KEEP_ALIVE;
+use crate::accounts::Accounts;
 use crate::door::authority::Authority;
 use crate::door::identity::Identity;
-use crate::door::without_resumption;
+use crate::door::{self, without_resumption};
 use crate::doors::DoorError;
 use crate::http;
 use crate::reception::{NotTaken, Reception, Shaken};
@@ -62,6 +64,7 @@ pub(crate) struct ClientDoor {
     pub(crate) addresses: Vec<SocketAddr>,
     /// What the calls about tokens need.
     pub(crate) desk: Arc<Desk>,
+    accounts: Option<Arc<dyn Accounts>>,
     listeners: Vec<TcpListener>,
     config: Arc<ServerConfig>,
 }
@@ -74,12 +77,18 @@ impl ClientDoor {
         config: Arc<ServerConfig>,
         authority: &Arc<Authority>,
         tls_dir: &Path,
+        accounts: Option<Arc<dyn Accounts>>,
         wall_ms: fn() -> u64,
     ) -> Result<Self, FileError> {
         let tokens = Arc::new(ClientTokens::load(tls_dir.join(TOKENS_FILE), wall_ms)?);
         let (listeners, addresses): (Vec<_>, Vec<SocketAddr>) = bound.into_iter().unzip();
-        let desk = Arc::new(Desk::new(tokens, Arc::clone(authority), &given, &addresses));
-        Ok(Self { addresses, desk, listeners, config })
+        let desk = Desk::new(tokens, accounts.clone(), Arc::clone(authority), &given, &addresses);
+        Ok(Self { addresses, desk: Arc::new(desk), accounts, listeners, config })
+    }
+
+    /// More handles on the same sockets.
+    pub(crate) fn copies(&self) -> io::Result<Vec<TcpListener>> {
+        door::copies(&self.listeners)
     }
 
     /// Serves for ever: `calls` to those who speak gRPC, `router` to those who speak HTTP.
@@ -88,8 +97,8 @@ impl ClientDoor {
         calls: Routes,
         router: Router,
     ) -> Result<(), tonic::transport::Error> {
-        let Self { desk, listeners, config, .. } = self;
-        let guard = Guard::new(Arc::clone(&desk.tokens));
+        let Self { desk, accounts, listeners, config, .. } = self;
+        let guard = Guard::new(Arc::clone(&desk.tokens), accounts);
         let (taken, streams) = mpsc::channel(TAKEN);
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         let entrance = Entrance { guard: guard.clone(), connections, router, taken };

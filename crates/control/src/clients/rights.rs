@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// What a token may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum May {
+pub enum May {
     Read,
     /// And read.
     Write,

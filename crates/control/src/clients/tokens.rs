@@ -154,18 +154,8 @@ impl ClientTokens {
         Ok(Self { path, wall_ms, known, changing, ended: watch::Sender::new(0) })
     }
 
-    /// Lets a request in by the token in its head.
-    pub(crate) fn admit(self: &Arc<Self>, head: &HeaderMap) -> Result<Admitted, NotAdmitted> {
-        let mut values = head.get_all(header::AUTHORIZATION).iter();
-        let (Some(value), None) = (values.next(), values.next()) else {
-            let none = !head.contains_key(header::AUTHORIZATION);
-            return Err(if none { NotAdmitted::Missing } else { NotAdmitted::Scheme });
-        };
-        let words = value.to_str().map_err(|_| NotAdmitted::Scheme)?;
-        let (scheme, token) = words.split_once(' ').ok_or(NotAdmitted::Scheme)?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return Err(NotAdmitted::Scheme);
-        }
+    /// Lets a request in by the token that it shows.
+    pub(crate) fn admit(self: &Arc<Self>, token: &str) -> Result<Admitted, NotAdmitted> {
         let token: ClientToken = token.parse()?;
         let (given, now_ms) = (hash(&token.secret), (self.wall_ms)());
         let mut known = self.known();
@@ -285,6 +275,18 @@ impl std::fmt::Debug for ClientTokens {
     }
 }
 
+/// The token in the head of a request.
+pub(crate) fn bearer(head: &HeaderMap) -> Result<&str, NotAdmitted> {
+    let mut values = head.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        let none = !head.contains_key(header::AUTHORIZATION);
+        return Err(if none { NotAdmitted::Missing } else { NotAdmitted::Scheme });
+    };
+    let words = value.to_str().map_err(|_| NotAdmitted::Scheme)?;
+    let (scheme, token) = words.split_once(' ').ok_or(NotAdmitted::Scheme)?;
+    if scheme.eq_ignore_ascii_case("bearer") { Ok(token) } else { Err(NotAdmitted::Scheme) }
+}
+
 /// The use of one token, for as long as it is good.
 #[derive(Debug, Clone)]
 pub(crate) struct Lease {
@@ -362,8 +364,8 @@ mod tests {
         HeaderMap::from_iter([(header::AUTHORIZATION, value)])
     }
 
-    fn shown(secret: [u8; 32]) -> HeaderMap {
-        head(&format!("Bearer {}", ClientToken { authority: [1; 32], secret }))
+    fn shown(secret: [u8; 32]) -> String {
+        ClientToken { authority: [1; 32], secret }.to_string()
     }
 
     #[tokio::test]
@@ -392,8 +394,9 @@ mod tests {
         let tokens = tokens(&dir);
         let (secret, _) = tokens.create("ci".into(), May::Write, HOUR).await.unwrap();
         let good = ClientToken { authority: [1; 32], secret }.to_string();
-        assert!(tokens.admit(&head(&format!("bearer {good}"))).is_ok());
-        let refused = |head: &HeaderMap| tokens.admit(head).unwrap_err();
+        let admit = |head: &HeaderMap| bearer(head).and_then(|token| tokens.admit(token));
+        assert!(admit(&head(&format!("bearer {good}"))).is_ok());
+        let refused = |head: &HeaderMap| admit(head).unwrap_err();
         assert_eq!(refused(&HeaderMap::new()), NotAdmitted::Missing);
         let cut = &good[..good.len() - 1];
         for (value, why) in [
@@ -405,7 +408,7 @@ mod tests {
             assert_eq!(refused(&head(&value)), why, "{value}");
             assert!(!why.to_string().contains(&value), "the words repeat what was sent");
         }
-        assert_eq!(refused(&shown([7; 32])), NotAdmitted::Unknown);
+        assert_eq!(tokens.admit(&shown([7; 32])).unwrap_err(), NotAdmitted::Unknown);
         let mut twice = head(&format!("Bearer {good}"));
         twice.append(header::AUTHORIZATION, HeaderValue::from_str(&good).unwrap());
         assert_eq!(refused(&twice), NotAdmitted::Scheme);

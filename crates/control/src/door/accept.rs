@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hotbay_api::token::NODE_URI;
+use hotbay_api::token::{ALPN_CSI, CONTROLLER_URI, NODE_URI};
 use hotbay_core::ids::{CertificateNumber, NodeName};
 use rustls::ServerConnection;
 use rustls::pki_types::CertificateDer;
@@ -49,15 +49,25 @@ pub(crate) struct AgentEntrance {
     longest: Duration,
     connections: Arc<Semaphore>,
     taken: mpsc::Sender<io::Result<AgentStream>>,
+    /// For other controllers.
+    controllers: Option<mpsc::Sender<io::Result<AgentStream>>>,
 }
 
 impl AgentEntrance {
-    pub(crate) fn new(longest: Duration, taken: mpsc::Sender<io::Result<AgentStream>>) -> Self {
-        Self { longest, connections: Arc::new(Semaphore::new(CONNECTIONS)), taken }
+    pub(crate) fn new(
+        longest: Duration,
+        taken: mpsc::Sender<io::Result<AgentStream>>,
+        controllers: Option<mpsc::Sender<io::Result<AgentStream>>>,
+    ) -> Self {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS));
+        Self { longest, connections, taken, controllers }
     }
 
     pub(crate) async fn take(self, shaken: Shaken) -> Result<(), NotTaken> {
         let Shaken { stream, address, room } = shaken;
+        if stream.get_ref().1.alpn_protocol() == Some(ALPN_CSI) {
+            return self.take_controller(stream, address).await;
+        }
         let certified = certified(stream.get_ref().1)?;
         let (longest, held) = match &certified {
             Some(_) => {
@@ -73,6 +83,32 @@ impl AgentEntrance {
         drop(self.taken.send(Ok(AgentStream { stream, peer, ends, _held: held })).await);
         Ok(())
     }
+
+    /// One that speaks CSI must be a controller, and comes only where one leads.
+    async fn take_controller(
+        self,
+        stream: TlsStream<TcpStream>,
+        address: SocketAddr,
+    ) -> Result<(), NotTaken> {
+        if !is_controller(stream.get_ref().1) {
+            return Err(NotTaken::NoController);
+        }
+        let controllers = self.controllers.ok_or(NotTaken::NotLeading)?;
+        let permit = self.connections.try_acquire_owned();
+        let held = Held::Connection(permit.map_err(|_| NotTaken::Full { limit: CONNECTIONS })?);
+        let peer = AgentPeer { address, certified: None };
+        let ends = Box::pin(tokio::time::sleep(self.longest));
+        // Nobody serves any more: the process ends.
+        drop(controllers.send(Ok(AgentStream { stream, peer, ends, _held: held })).await);
+        Ok(())
+    }
+}
+
+/// Whether the certificate that the handshake has verified says controller.
+fn is_controller(connection: &ServerConnection) -> bool {
+    let Some([certificate, ..]) = connection.peer_certificates() else { return false };
+    webpki::EndEntityCert::try_from(certificate)
+        .is_ok_and(|parsed| parsed.valid_uri_names().any(|uri| uri == CONTROLLER_URI))
 }
 
 #[expect(dead_code, reason = "held for what its drop gives back")]

@@ -1,4 +1,5 @@
-//! The registry's own certificate authority: made at first need, kept in the registry's data directory.
+//! The registry's own certificate authority: made at first need, kept in the registry's data directory, unless it is
+//! given ([`super::pems`]).
 //!
 //! ```text
 //! DIR/authority.key    its private key, for the registry's user alone
@@ -16,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use hotbay_api::token::{NODE_URI, REGISTRY_NAME};
+use hotbay_api::token::{CONTROLLER_URI, NODE_URI, REGISTRY_NAME};
 use hotbay_core::ids::{CertificateNumber, NodeName};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType, SerialNumber, SignatureAlgorithm,
 };
 use rustls::crypto::aws_lc_rs::sign::any_eddsa_type;
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use thiserror::Error;
+
+use super::pems::{AuthorityAt, certificate_of};
 
 /// In every certificate that was ever issued; another name here would disown them all.
 const AUTHORITY_NAME: &str = "Hotbay registry authority";
@@ -55,6 +57,11 @@ pub enum AuthorityError {
     Damaged { path: PathBuf, why: String },
     #[error("{} may be read by others (mode {mode:03o}); it must be closed to them (mode 600)", path.display())]
     Open { path: PathBuf, mode: u32 },
+    #[error(
+        "the authority's key and certificate cannot be used: {why}; put both back from a backup: every agent that \
+         joined trusts them alone"
+    )]
+    Unusable { why: &'static str },
     #[error("cannot make a certificate")]
     Certify(#[from] rcgen::Error),
     #[error("the machine gives no random numbers")]
@@ -78,10 +85,21 @@ pub(crate) struct NodeCertificate {
 }
 
 impl Authority {
+    /// The authority from where it is.
+    pub(crate) fn of(at: AuthorityAt) -> Result<Self, AuthorityError> {
+        match at {
+            AuthorityAt::Folder(dir) => Self::load_or_make(&dir),
+            AuthorityAt::Given(pems) => {
+                let (key, certificate) = pems.parse()?;
+                let issuer = Issuer::new(authority_params(), key);
+                Ok(Self { pem: pems.certificate, issuer, certificate })
+            }
+        }
+    }
+
     /// The authority kept in `dir`; a new one if there is none yet.
     pub(crate) fn load_or_make(dir: &Path) -> Result<Self, AuthorityError> {
-        let folder = |source| AuthorityError::Write { path: dir.to_owned(), source };
-        fs::DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(folder)?;
+        make_folder(dir)?;
         let (key_path, pem_path) = (dir.join("authority.key"), dir.join("authority.pem"));
         let damaged = |path: &Path, why: &str| AuthorityError::Damaged {
             path: path.to_owned(),
@@ -107,13 +125,7 @@ impl Authority {
                 pem
             }
         };
-        let certificate = CertificateDer::from_pem_slice(pem.as_bytes())
-            .map_err(|_| damaged(&pem_path, "it holds no certificate"))?;
-        let parsed = webpki::EndEntityCert::try_from(&certificate)
-            .map_err(|_| damaged(&pem_path, "its certificate cannot be read"))?;
-        if parsed.subject_public_key_info().as_ref() != key.subject_public_key_info() {
-            return Err(damaged(&pem_path, "it belongs to another key than authority.key"));
-        }
+        let certificate = certificate_of(&pem, &key).map_err(|why| damaged(&pem_path, why))?;
         Ok(Self { pem, issuer: Issuer::new(authority_params(), key), certificate })
     }
 
@@ -154,6 +166,22 @@ impl Authority {
         })
     }
 
+    /// A new key with a certificate by which one controller knows another.
+    pub(crate) fn certify_controller(
+        &self,
+        now_ms: u64,
+        life: Duration,
+    ) -> Result<CertifiedKey, AuthorityError> {
+        let key = KeyPair::generate_for(&PKCS_ED25519)?;
+        let mut params = params("controller", now_ms, life);
+        params.subject_alt_names = vec![SanType::URI(CONTROLLER_URI.try_into()?)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer)?.der().clone();
+        let signer = any_eddsa_type(&PrivatePkcs8KeyDer::from(key.serialize_der()))
+            .map_err(AuthorityError::Key)?;
+        Ok(CertifiedKey::new(vec![certificate], signer))
+    }
+
     /// A new key with a certificate for the registry itself. Of its names agents and `hotbay` look at the one that
     /// every registry has; `names` are for other clients.
     pub(crate) fn certify_registry(
@@ -176,7 +204,7 @@ impl Authority {
 }
 
 /// It has no end: when it had, everything would stop that day. What it certifies ends soon.
-fn authority_params() -> CertificateParams {
+pub(super) fn authority_params() -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, AUTHORITY_NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -225,6 +253,12 @@ impl PublicKeyData for Ed25519Key {
     fn algorithm(&self) -> &'static SignatureAlgorithm {
         &PKCS_ED25519
     }
+}
+
+/// Makes a folder that is closed to others, if it is missing.
+pub(crate) fn make_folder(dir: &Path) -> Result<(), AuthorityError> {
+    let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(dir);
+    made.map_err(|source| AuthorityError::Write { path: dir.to_owned(), source })
 }
 
 pub(crate) fn read(path: &Path) -> Result<Option<String>, AuthorityError> {

@@ -1,5 +1,5 @@
 //! Tokens and certificates, as calls: a person makes a token; an agent on another machine gives it for its first
-//! certificate, and later asks for the next ones with the one it has.
+//! certificate, and later asks for the next ones with the one it has. An agent with an account needs no such token.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,9 +13,9 @@ use hotbay_core::ids::{CertificateNumber, NodeName};
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
 
-use super::Office;
 use super::accept::{AgentPeer, CertifiedPeer};
 use super::tokens::{NotAdmitted, NotMade};
+use super::{Office, account};
 use crate::patience::patiently;
 use crate::peer::admit;
 
@@ -78,7 +78,8 @@ impl wire::joining_server::Joining for Registrar {
         request: Request<wire::JoinRequest>,
     ) -> Result<Response<wire::Certified>, Status> {
         let peer = request.extensions().get::<AgentPeer>().cloned();
-        let wire::JoinRequest { protocol, secret, node_name, public_key } = request.into_inner();
+        let wire::JoinRequest { protocol, secret, node_name, public_key, account_token } =
+            request.into_inner();
         same_protocol(protocol)?;
         let name = match node_name.as_str() {
             "" => None,
@@ -87,27 +88,26 @@ impl wire::joining_server::Joining for Registrar {
         let public_key: [u8; 32] = public_key
             .try_into()
             .map_err(|_| Status::invalid_argument("a public key has 32 bytes"))?;
-        let admitted = {
-            let mut tokens = self.office.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-            tokens.admit(&secret, name.as_ref(), public_key, Instant::now())
+        let (admitted, with) = match (secret.is_empty(), account_token.is_empty()) {
+            (_, true) => (self.admit_token(&secret, name.as_ref(), public_key), "token"),
+            (true, false) => {
+                let accounts = self.office.accounts.as_deref();
+                let admitted =
+                    account::admit(accounts, &self.registry, &account_token, name.as_ref());
+                (admitted.await, "account")
+            }
+            (false, false) => {
+                let words = "a node joins with a token or with an account, not with both";
+                (Err(Status::invalid_argument(words)), "token and account")
+            }
         };
         let address = peer.map(|peer| peer.address.to_string()).unwrap_or_default();
-        match admitted {
-            Ok((node, number)) => {
-                let certified = self.certify(&node, public_key, number).await?;
-                tracing::info!(address, %node, "an agent joined with its token");
-                Ok(certified)
-            }
-            Err(why) => {
-                tracing::warn!(address, "an agent may not join: {why}");
-                Err(match why {
-                    NotAdmitted::OtherName { .. } => Status::permission_denied(why.to_string()),
-                    NotAdmitted::Unknown | NotAdmitted::Expired | NotAdmitted::Used => {
-                        Status::unauthenticated(why.to_string())
-                    }
-                })
-            }
-        }
+        let (node, number) = admitted.inspect_err(|why| {
+            tracing::warn!(address, "an agent may not join: {}", why.message());
+        })?;
+        let certified = self.certify(&node, public_key, number).await?;
+        tracing::info!(address, %node, "an agent joined with its {with}");
+        Ok(certified)
     }
 
     async fn renew(
@@ -127,6 +127,23 @@ impl wire::joining_server::Joining for Registrar {
 }
 
 impl Registrar {
+    /// Uses a join token up.
+    fn admit_token(
+        &self,
+        secret: &[u8],
+        name: Option<&NodeName>,
+        public_key: [u8; 32],
+    ) -> Result<(NodeName, CertificateNumber), Status> {
+        let mut tokens = self.office.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = tokens.admit(secret, name, public_key, Instant::now());
+        admitted.map_err(|why| match why {
+            NotAdmitted::OtherName { .. } => Status::permission_denied(why.to_string()),
+            NotAdmitted::Unknown | NotAdmitted::Expired | NotAdmitted::Used => {
+                Status::unauthenticated(why.to_string())
+            }
+        })
+    }
+
     /// Certifies a key by the number of the certificate, or of the token, that was shown for it.
     async fn certify(
         &self,

@@ -26,6 +26,7 @@ mod volume_schemas;
 mod volumes;
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::time::Duration;
 
 use axum::Router;
@@ -93,11 +94,11 @@ pub(crate) async fn serve(registry: Registry, listener: UnixListener, fresh: fn(
 
 async fn converse(stream: UnixStream, router: Router) {
     match admit_peer(stream.peer_cred().ok()) {
-        Ok(caller) => talk(stream, router, move |_| Admission(Ok(caller.clone()))).await,
+        Ok(caller) => talk(stream, router, move |_| ready(Admission(Ok(caller.clone())))).await,
         Err(status) => {
             let refusal = Refusal::from(status.clone());
             let nothing = Router::new().fallback(async move || refusal);
-            talk(stream, nothing, move |_| Admission(Err(status.clone()))).await;
+            talk(stream, nothing, move |_| ready(Admission(Err(status.clone())))).await;
         }
     }
 }
@@ -109,19 +110,24 @@ pub(crate) async fn converse_with_client(
     guard: Guard,
     router: Router,
 ) {
-    talk(stream, router, move |head| Admission(guard.admit(head, &peer))).await;
+    let admit = move |head: HeaderMap| {
+        let (guard, peer) = (guard.clone(), peer.clone());
+        async move { Admission(guard.admit(&head, &peer).await) }
+    };
+    talk(stream, router, admit).await;
 }
 
-async fn talk(
+async fn talk<Admitting: Future<Output = Admission>>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
-    admit: impl Fn(&HeaderMap) -> Admission,
+    admit: impl Fn(HeaderMap) -> Admitting,
 ) {
     let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
-        let admission = admit(request.headers());
-        request.extensions_mut().insert(admission);
-        let router = router.clone();
-        async move { router.oneshot(request).await as Result<Response, Infallible> }
+        let (admitting, router) = (admit(request.headers().clone()), router.clone());
+        async move {
+            request.extensions_mut().insert(admitting.await);
+            router.oneshot(request).await as Result<Response, Infallible>
+        }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

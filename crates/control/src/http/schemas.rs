@@ -102,8 +102,8 @@ fn action() -> Value {
         "properties": {
             "type": {
                 "enum": [
-                    "ADD_DEVICE", "ADD_HOST", "GET_DEPENDENT_VOLUMES", "LABEL_HOST", "PURGE_HOST", "REMOVE_DEVICE",
-                    "REMOVE_HOST", "TAKE_OVER_DEVICE",
+                    "ADD_DEVICE", "ADD_HOST", "CORDON_HOST", "FORGET_HOST", "GET_DEPENDENT_VOLUMES", "LABEL_HOST",
+                    "PURGE_HOST", "REMOVE_DEVICE", "REMOVE_HOST", "TAKE_OVER_DEVICE", "UNCORDON_HOST",
                 ],
             },
             "host": words("The host that is meant, or that has the device."),
@@ -327,6 +327,7 @@ fn node() -> Value {
         json!({
             "ready": flag("The agent is registered."),
             "purged": flag("The host was given up."),
+            "cordoned": flag("Its drives get no new volumes."),
             "silentSinceMs": number("Since when the agent is not connected; not there if the registry started later."),
             "machine": text(),
             "incarnation": text(),

@@ -1,29 +1,30 @@
 //! What people are told of a volume beside its own object: what is not as it should be, and, where it stands in the way
-//! of something, which one it is. [`crate::objects`] and [`crate::actions`] ask for it.
+//! of something, which one it is. [`crate::conditions`] and [`crate::actions`] ask for it.
 
 use hotbay_api::cms as wire;
-use hotbay_api::kinds::Condition;
 use hotbay_core::cluster::{Cluster, Volume, VolumeState};
 use hotbay_core::ids::VolumeId;
 
 use super::platform::condition;
 use super::why_pending;
+use crate::conditions::Told;
 
 /// What is not as it should be, in words.
-pub(crate) fn conditions(cluster: &Cluster, known: &Volume) -> Vec<Condition> {
-    let told = |kind: &str, message: String| vec![Condition { kind: kind.to_owned(), message }];
+pub(crate) fn conditions(cluster: &Cluster, known: &Volume) -> Vec<Told> {
+    let told = |kind, reason, message: String| vec![Told { kind, reason, message }];
     match known.record.state {
-        VolumeState::Pending => told("Pending", why_pending(cluster, known)),
-        VolumeState::Deleting => told("Deleting", why_pending(cluster, known)),
+        VolumeState::Pending => told("Pending", "Pending", why_pending(cluster, known)),
+        VolumeState::Deleting => told("Deleting", "Deleting", why_pending(cluster, known)),
         VolumeState::Deleted => told(
             "NotErased",
+            "DriveDoesNotAnswer",
             "its drive does not answer: its label is updated, and its place erased, when it does"
                 .to_owned(),
         ),
-        VolumeState::Lost => told("Lost", condition(cluster, known).message),
+        VolumeState::Lost => told("Lost", "Lost", condition(cluster, known).message),
         VolumeState::Created => {
             let now = condition(cluster, known);
-            if now.abnormal { told("Inaccessible", now.message) } else { Vec::new() }
+            if now.abnormal { told("Inaccessible", "Unreachable", now.message) } else { Vec::new() }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! and HTTP/1.1 to them as they like.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use hotbay_api::PROTOCOL;
 use hotbay_api::access::access_client::AccessClient;
 use hotbay_api::access::{CreateTokenRequest, May, RevokeTokenRequest};
 use hotbay_api::token::REGISTRY_NAME;
-use hotbay_control::{DoorOptions, Doors};
+use hotbay_control::{Accounts, AuthorityAt, DoorOptions, Doors};
 use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_registry::{MemoryStore, Registry, Surroundings};
 use http_body_util::{BodyExt, Full};
@@ -49,6 +50,14 @@ pub(crate) fn real_ms() -> u64 {
 
 impl Rig {
     pub(crate) async fn start(wall_ms: fn() -> u64) -> Self {
+        Self::start_with(wall_ms, None).await
+    }
+
+    /// With accounts of a platform, if there are any.
+    pub(crate) async fn start_with(
+        wall_ms: fn() -> u64,
+        accounts: Option<Arc<dyn Accounts>>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let surroundings = Surroundings {
             cluster: ClusterId::from_bits(1),
@@ -62,7 +71,9 @@ impl Rig {
         let doors = Doors::open(DoorOptions {
             agents: vec!["127.0.0.1:0".to_owned()],
             clients: vec!["127.0.0.1:0".to_owned()],
+            authority: AuthorityAt::Folder(dir.path().join("tls")),
             tls_dir: dir.path().join("tls"),
+            accounts,
             node_life: life,
             registry_life: life,
             wall_ms,

@@ -25,6 +25,8 @@ use tonic::transport::{Channel, Endpoint};
 /// Longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
+const BEAT: Duration = Duration::from_secs(2);
+
 /// Waits, but not for ever.
 pub(crate) async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, future).await.unwrap_or_else(|_| panic!("not in time: {what}"))
@@ -72,6 +74,16 @@ impl FakeAgent {
     pub(crate) async fn say_raw(&self, message: wire::AgentMessage) {
         // The registry may have hung up; what it said last is heard all the same.
         self.says.send(message).await.unwrap_or_default();
+    }
+
+    /// Beats from now on, as the real one does, for as long as the registry listens.
+    pub(crate) fn beat(&self) {
+        let says = self.says.clone();
+        tokio::spawn(async move {
+            while says.send(to_registry(&FromAgent::Heartbeat)).await.is_ok() {
+                tokio::time::sleep(BEAT).await;
+            }
+        });
     }
 
     /// What the registry says next; `None` when it has hung up.

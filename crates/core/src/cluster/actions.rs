@@ -45,7 +45,9 @@ enum Resolved<'a> {
     AddHost { node: NodeId, with_removed: bool, returned: bool },
     RemoveHost(NodeId),
     PurgeHost(NodeId),
+    ForgetHost(NodeId),
     LabelHost { node: NodeId, change: &'a LabelChange },
+    CordonHost { node: NodeId, cordoned: bool },
     AddDevice { drive: DriveId, planned: Option<StateHash> },
     AddWiped { drive: DriveId, consent: Consent<'a> },
     RemoveDevice(DriveId),
@@ -90,8 +92,12 @@ impl Cluster {
                 returned: *returned,
             },
             Action::PurgeHost { host } => Resolved::PurgeHost(self.host(host)?),
+            Action::ForgetHost { host } => Resolved::ForgetHost(self.host(host)?),
             Action::LabelHost { host, change } => {
                 Resolved::LabelHost { node: self.host(host)?, change }
+            }
+            Action::CordonHost { host, cordoned } => {
+                Resolved::CordonHost { node: self.host(host)?, cordoned: *cordoned }
             }
             Action::RemoveHost { host } => Resolved::RemoveHost(self.host(host)?),
             Action::AddDevice(target) => {
@@ -116,7 +122,9 @@ impl Cluster {
             Resolved::AddHost { node, .. }
             | Resolved::RemoveHost(node)
             | Resolved::LabelHost { node, .. }
-            | Resolved::PurgeHost(node) => vec![*node],
+            | Resolved::CordonHost { node, .. }
+            | Resolved::PurgeHost(node)
+            | Resolved::ForgetHost(node) => vec![*node],
             Resolved::AddDevice { drive: id, .. }
             | Resolved::AddWiped { drive: id, .. }
             | Resolved::RemoveDevice(id)
@@ -152,8 +160,12 @@ impl Cluster {
                 return self.each_drive(node, asked, effects, Vec::new(), Self::remove);
             }
             Resolved::PurgeHost(node) => return self.purge(node, asked.by, asked.now_ms, effects),
+            Resolved::ForgetHost(node) => return self.forget_host(node, asked.by, effects),
             Resolved::LabelHost { node, change } => {
                 return self.label(node, change, asked, effects);
+            }
+            Resolved::CordonHost { node, cordoned } => {
+                return self.cordon(node, cordoned, asked.by, effects);
             }
             Resolved::AddDevice { drive, planned } => {
                 (drive, self.add(drive, asked, planned, effects))
@@ -278,13 +290,13 @@ impl Cluster {
         let notice = match loses {
             None => {
                 let text = format!("{drive} goes into operation, asked by {by}.");
-                Notice::plain(About::Drive(id), text)
+                Notice::plain("DriveAdded", About::Drive(id), text)
             }
             Some(lost) => {
                 let text = format!(
                     "{drive} is to be wiped and goes into operation, asked by {by}; on it is {lost}."
                 );
-                Notice::warning(About::Drive(id), text)
+                Notice::warning("DriveWipeRequested", About::Drive(id), text)
             }
         };
         effects.notices.push(notice.of(self.order_id(id)));
@@ -327,7 +339,8 @@ impl Cluster {
             });
             let text =
                 format!("{} goes out of operation, asked by {}.", self.describe(id), asked.by);
-            let notice = Notice::plain(About::Drive(id), text).of(self.order_id(id));
+            let notice = Notice::plain("DriveRemovalRequested", About::Drive(id), text)
+                .of(self.order_id(id));
             effects.notices.push(notice);
             self.order_anew(id, effects);
             return try_again(self.waits_for(id));

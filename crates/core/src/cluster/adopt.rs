@@ -61,7 +61,7 @@ impl Cluster {
         }
         for name in heard.keys() {
             let text = format!("What {name} knows was adopted; the registry goes on above it.");
-            effects.notices.push(Notice::warning(About::Registry, text));
+            effects.notices.push(Notice::warning("RegistryAdopted", About::Registry, text));
         }
         self.end_all_sessions();
         effects.sessions_end = true;

@@ -27,7 +27,8 @@ impl Cluster {
         })
     }
 
-    pub(super) fn is_revoked(&self, name: &NodeName, certificate: CertificateNumber) -> bool {
+    /// Whether a certificate of this name counts no more.
+    pub fn is_revoked(&self, name: &NodeName, certificate: CertificateNumber) -> bool {
         self.revoked.get(name).is_some_and(|through| certificate <= *through)
     }
 
@@ -103,9 +104,13 @@ impl Cluster {
                 "The agent of {name}, which was purged, has registered with its revoked certificate; it is told to \
                  close its drives, and nothing else."
             );
-            return Notice::warning(About::Node(id), text);
+            return Notice::warning("RevokedCertificate", About::Node(id), text);
         }
-        Notice::plain(About::Node(id), format!("The agent of {name} has registered."))
+        Notice::plain(
+            "AgentRegistered",
+            About::Node(id),
+            format!("The agent of {name} has registered."),
+        )
     }
 
     fn draw_number(&mut self, now_ms: u64) -> CertificateNumber {

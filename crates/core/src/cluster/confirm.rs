@@ -58,7 +58,7 @@ impl Cluster {
             AnswerResult::Waiting(obstacle) => Contact::Waiting(obstacle),
             AnswerResult::Refused(refused) => {
                 let text = format!("{}: its agent refuses an order: {refused}.", self.describe(id));
-                let notice = Notice::warning(About::Drive(id), text);
+                let notice = Notice::warning("OrderRefused", About::Drive(id), text);
                 effects.notices.push(notice.of(self.order_id(id)));
                 Contact::Refused(refused.to_string())
             }
@@ -91,6 +91,6 @@ impl Cluster {
             }
             State::Unknown | State::Attaching | State::Closing => format!("{drive} is {state}."),
         };
-        Notice::plain(About::Drive(id), text).of(self.order_id(id))
+        Notice::plain("DriveConfirmed", About::Drive(id), text).of(self.order_id(id))
     }
 }

@@ -18,8 +18,7 @@ impl Cluster {
         cluster: ClusterId,
         term: TermId,
     ) -> (Self, Vec<Write>) {
-        let Records { registry, nodes, drives, volumes, attachments } = records;
-        let mut registry = registry.unwrap_or_else(|| RegistryRecord {
+        let mut registry = records.registry.clone().unwrap_or_else(|| RegistryRecord {
             cluster,
             terms: Vec::new(),
             newest_certificate: CertificateNumber::default(),
@@ -30,6 +29,23 @@ impl Cluster {
         };
         registry.terms.extend(next);
         let writes = vec![Write::Registry(registry.clone())];
+        (Self::under(rules, registry, records), writes)
+    }
+
+    /// Leads on, over what a store holds after the writes of [`Cluster::lead`] became durable: for a store that others
+    /// may have written to until then. `None` if another leads by now.
+    pub fn lead_on(&self, records: Records) -> Option<Self> {
+        let registry = records.registry.clone().filter(|registry| *registry == self.registry)?;
+        Some(Self::under(self.rules, registry, records))
+    }
+
+    /// The record of the registry itself.
+    pub fn registry_record(&self) -> &RegistryRecord {
+        &self.registry
+    }
+
+    fn under(rules: Rules, registry: RegistryRecord, records: Records) -> Self {
+        let Records { registry: _, nodes, drives, volumes, attachments } = records;
         let mut this = Self {
             rules,
             auto_add: AutoAdd::default(),
@@ -48,6 +64,7 @@ impl Cluster {
             volume_by_name: BTreeMap::new(),
             uses: BTreeSet::new(),
             by_fill: BTreeSet::new(),
+            half_deleted: BTreeSet::new(),
         };
         for record in nodes {
             this.insert_node(record);
@@ -61,7 +78,8 @@ impl Cluster {
         for record in attachments {
             this.insert_attachment(record);
         }
-        (this, writes)
+        this.note_half_deleted();
+        this
     }
 
     /// A copy of some nodes with their drives, for decisions that are not to be taken.
@@ -88,8 +106,9 @@ impl Cluster {
             given_up: BTreeSet::new(),
             volumes: BTreeMap::new(),
             volume_by_name: BTreeMap::new(),
-            uses: BTreeSet::new(),
+            uses: self.uses.iter().filter(|(node, _)| nodes.contains(node)).copied().collect(),
             by_fill: BTreeSet::new(),
+            half_deleted: BTreeSet::new(),
         }
     }
 
@@ -106,6 +125,7 @@ impl Cluster {
             agent_record: None,
             conditions: Vec::new(),
             silent_since_ms: None,
+            duplicate_ms: None,
             not_its_own: BTreeMap::new(),
             newest: SessionNumber::default(),
             record,

@@ -10,7 +10,9 @@ mod auto_add;
 mod auto_add_why;
 mod certificates;
 mod confirm;
+mod cordon;
 mod find;
+mod forget;
 mod life;
 mod load;
 mod newcomer;
@@ -34,6 +36,7 @@ pub use adopt::Heard;
 pub use auto_add::{AsksForNothing, AutoAdd, AutoAddRule};
 pub use auto_add_why::RuleVerdict;
 pub use find::Unmet;
+pub use forget::Kept;
 pub use life::State;
 pub use newcomer::Newcomer;
 pub use notice::{About, Notice};
@@ -211,6 +214,9 @@ pub struct Cluster {
     uses: BTreeSet<(NodeId, VolumeId)>,
     /// The drives whose labels are known, the least filled first.
     by_fill: BTreeSet<volumes::Rank>,
+    /// Volumes that were to be deleted and had no place any more when this registry started: a store that keeps each
+    /// record by itself lost the end of their deletion.
+    half_deleted: BTreeSet<VolumeId>,
 }
 
 /// A node: its record, and what is known of it since this registry started.
@@ -227,6 +233,8 @@ pub struct Node {
     pub conditions: Vec<NodeCondition>,
     /// Since when the agent is not connected, if this registry has seen it go. For people; nothing is decided by it.
     pub silent_since_ms: Option<u64>,
+    /// When another machine was last refused under its name, since this one registered. For people.
+    pub duplicate_ms: Option<u64>,
     /// Drives of other nodes that this one was told to close in this session.
     not_its_own: BTreeMap<DriveId, Order>,
     /// The highest session number that has registered.
@@ -347,6 +355,12 @@ impl Cluster {
         self.nodes.values()
     }
 
+    /// Every node after one, in the order of their ids.
+    pub fn nodes_after(&self, after: Option<NodeId>) -> impl Iterator<Item = &Node> {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        self.nodes.range((from, std::ops::Bound::Unbounded)).map(|(_, node)| node)
+    }
+
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id)
     }
@@ -403,7 +417,7 @@ impl Cluster {
         node.silent_since_ms = Some(now_ms);
         node.not_its_own.clear();
         let text = format!("The agent of {} cannot be reached.", node.record.name);
-        effects.notices.push(Notice::warning(About::Node(id), text));
+        effects.notices.push(Notice::warning("AgentSilent", About::Node(id), text));
         for id in node.drives.clone() {
             let drive = self.drives.get_mut(&id).expect("nodes list known drives");
             drive.contact = Contact::Silent;

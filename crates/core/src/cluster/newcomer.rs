@@ -110,7 +110,7 @@ impl Cluster {
                     self.nodes[&node].record.name,
                     self.describe(newcomer.like)
                 );
-                effects.notices.push(Notice::warning(About::Node(node), text));
+                effects.notices.push(Notice::warning("IdentityConflict", About::Node(node), text));
             }
             let since_ms = before.map_or(newcomer.since_ms, |before| before.since_ms);
             self.newcomers.insert(key, Newcomer { since_ms, ..newcomer });
@@ -153,7 +153,7 @@ impl Cluster {
         let name = &self.nodes[node].record.name;
         let drive = &self.drives[like].record.name;
         let text = format!("{} on {name}, which looked like {drive}, {why}.", device.path);
-        effects.notices.push(Notice::plain(About::Node(*node), text));
+        effects.notices.push(Notice::plain("IdentityConflictOver", About::Node(*node), text));
     }
 }
 
@@ -272,6 +272,17 @@ mod tests {
         act(&mut cluster, Action::PurgeHost { host: "node-a".into() });
         assert_eq!((node_of(&cluster).as_str(), cluster.newcomers().count()), ("node-b", 0));
         assert!(cluster.drive(DRIVE).unwrap().record.take_over);
+    }
+
+    /// The story: the machine died without a word, so that its drive was last seen in it. It was purged, and the drive
+    /// in the other machine went on being taken for a copy.
+    #[test]
+    fn a_drive_of_a_machine_that_died_belongs_to_the_other_when_that_is_purged() {
+        let mut cluster = conflict();
+        cluster.apply(Event::SessionClosed(A), 0).unwrap();
+        act(&mut cluster, Action::PurgeHost { host: "node-a".into() });
+        assert_eq!((node_of(&cluster).as_str(), cluster.newcomers().count()), ("node-b", 0));
+        assert!(cluster.drive(DRIVE).unwrap().present);
     }
 
     /// A device that is another one by all evidence, and has the label of a drive: somebody copied it.

@@ -36,7 +36,7 @@ impl Cluster {
             format!("The labels of {} have changed, asked by {by}: {changed}.", node.record.name);
         node.record.labels = after;
         effects.writes.push(Write::Node(node.record.clone()));
-        effects.notices.push(Notice::plain(About::Node(id), text));
+        effects.notices.push(Notice::plain("NodeLabelled", About::Node(id), text));
         let drives = self.add_by_rule(id, asked.now_ms, effects);
         Outcome { drives, ..Outcome::new(Code::Ok) }
     }

@@ -9,6 +9,8 @@ use crate::order::OrderId;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Notice {
     pub warning: bool,
+    /// What happened, in one word, for programs.
+    pub reason: &'static str,
     pub about: About,
     pub text: String,
     /// The order that was decided, confirmed or refused.
@@ -26,12 +28,12 @@ pub enum About {
 }
 
 impl Notice {
-    pub(super) fn plain(about: About, text: String) -> Self {
-        Self { warning: false, about, text, order: None }
+    pub(super) fn plain(reason: &'static str, about: About, text: String) -> Self {
+        Self { warning: false, reason, about, text, order: None }
     }
 
-    pub(super) fn warning(about: About, text: String) -> Self {
-        Self { warning: true, about, text, order: None }
+    pub(super) fn warning(reason: &'static str, about: About, text: String) -> Self {
+        Self { warning: true, reason, about, text, order: None }
     }
 
     /// The same, about an order.
@@ -53,14 +55,14 @@ impl Cluster {
         let new = conditions.iter().filter(|condition| !node.conditions.contains(condition));
         for condition in new {
             let text = format!("{} on {name}: {condition}.", condition.name());
-            effects.notices.push(Notice::warning(About::Node(id), text));
+            effects.notices.push(Notice::warning("NodeCondition", About::Node(id), text));
         }
         let over = |before: &&NodeCondition| {
             !conditions.iter().any(|condition| condition.name() == before.name())
         };
         for condition in node.conditions.iter().filter(over) {
             let text = format!("{} on {name} is over.", condition.name());
-            effects.notices.push(Notice::plain(About::Node(id), text));
+            effects.notices.push(Notice::plain("NodeConditionOver", About::Node(id), text));
         }
         node.conditions = conditions;
     }

@@ -59,7 +59,7 @@ impl Cluster {
         }
         if was_missing {
             let text = format!("{} is on its machine again.", self.describe(id));
-            effects.notices.push(Notice::plain(About::Drive(id), text));
+            effects.notices.push(Notice::plain("DriveSeen", About::Drive(id), text));
         }
         self.tell_size(id, before.size_bytes, effects);
     }
@@ -74,9 +74,9 @@ impl Cluster {
         let about = About::Drive(id);
         let text = format!("{} is not on its machine any more", self.describe(id));
         effects.notices.push(if self.in_operation(id) {
-            Notice::warning(about, format!("{text}, and was in operation."))
+            Notice::warning("DriveGone", about, format!("{text}, and was in operation."))
         } else {
-            Notice::plain(about, format!("{text}."))
+            Notice::plain("DriveGone", about, format!("{text}."))
         });
     }
 
@@ -105,12 +105,14 @@ impl Cluster {
                 let text = format!(
                     "{name} has shrunk {sizes} while in operation: {why}; it takes no new volumes."
                 );
-                Notice::warning(about, text)
+                Notice::warning("DriveShrunk", about, text)
             }
             Some(_) | None if now < before => {
-                Notice::plain(about, format!("{name} has shrunk {sizes}."))
+                Notice::plain("DriveShrunk", about, format!("{name} has shrunk {sizes}."))
             }
-            Some(_) | None => Notice::plain(about, format!("{name} has grown {sizes}.")),
+            Some(_) | None => {
+                Notice::plain("DriveGrown", about, format!("{name} has grown {sizes}."))
+            }
         });
     }
 }

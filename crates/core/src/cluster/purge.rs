@@ -59,9 +59,17 @@ impl Cluster {
             outcome.drives.push(Outcome { drive: Some(drive), ..Outcome::new(Code::Ok) });
         }
         let text = format!("Host {name} was purged: its machine is taken for gone.");
-        effects.notices.push(Notice::warning(About::Node(id), text));
+        effects.notices.push(Notice::warning("HostPurged", About::Node(id), text));
+        self.take_drives_for_gone(id);
         self.settle_newcomers(effects);
         outcome
+    }
+
+    /// What was last reported of a machine does not count any more: a drive of it may be anywhere.
+    pub(super) fn take_drives_for_gone(&mut self, id: NodeId) {
+        for drive in &self.nodes[&id].drives {
+            self.drives.get_mut(drive).expect("nodes list known drives").present = false;
+        }
     }
 
     /// A person says that a purged host is back. It is not, while its agent shows a certificate from before.
@@ -98,9 +106,9 @@ impl Cluster {
         // What its old agent said of it does not count any more.
         self.drives.get_mut(&id).expect("found above").contact = Contact::Silent;
         let old = self.nodes[&from].record.name.clone();
-        let was = if purged { ", a host that was purged" } else { ", which has it no more" };
+        let was = if purged { ", a host that was given up" } else { ", which has it no more" };
         let text = format!("{} came from {old}{was}.", self.describe(id));
-        effects.notices.push(Notice::warning(About::Drive(id), text));
+        effects.notices.push(Notice::warning("DriveMoved", About::Drive(id), text));
         effects.orders.extend(self.owed(id));
     }
 

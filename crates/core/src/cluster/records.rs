@@ -46,9 +46,28 @@ pub struct NodeRecord {
     /// What people have said about it.
     #[serde(default)]
     pub labels: NodeLabels,
+    /// Its drives get no new volumes, because somebody asked for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cordoned: bool,
     /// Made from the labels of its drives: its name and machine are not known until its agent registers.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recovered: bool,
+}
+
+impl NodeRecord {
+    /// Of a machine about which nobody has said anything.
+    pub fn new(id: NodeId, name: NodeName, machine: MachineId) -> Self {
+        Self {
+            id,
+            name,
+            machine,
+            purged: false,
+            revoked: BTreeMap::new(),
+            labels: NodeLabels::default(),
+            cordoned: false,
+            recovered: false,
+        }
+    }
 }
 
 /// One drive.
@@ -270,7 +289,9 @@ mod shared {
 pub enum Write {
     Registry(RegistryRecord),
     Node(NodeRecord),
+    NodeGone(NodeId),
     Drive(Box<DriveRecord>),
+    DriveGone(DriveId),
     Volume(Box<VolumeRecord>),
     VolumeGone(VolumeId),
     Attachment(AttachmentRecord),

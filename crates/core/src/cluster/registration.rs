@@ -51,7 +51,10 @@ impl Cluster {
         fresh: FreshIds,
         now_ms: u64,
     ) -> Result<Effects, Refused> {
-        let known = self.known_node(session, certificate, &registration)?;
+        let known = match self.known_node(session, certificate, &registration) {
+            Ok(known) => known,
+            Err(refused) => return Err(self.note_duplicate(refused, &registration, now_ms)),
+        };
         let differences = self.differences(&registration);
         if let Some(node) = known.and_then(|id| self.nodes.get_mut(&id)) {
             node.rewound.clone_from(&differences);
@@ -77,13 +80,11 @@ impl Cluster {
         let mut effects = Effects::default();
         // A node that this registry has forgotten keeps the id that it was told.
         let id = known.or(registration.node).unwrap_or(fresh.node);
-        let (purged, revoked, labels) = match known.map(|id| &self.nodes[&id].record) {
-            Some(record) => (record.purged, record.revoked.clone(), record.labels.clone()),
+        let node_record = match known.map(|id| self.nodes[&id].record.clone()) {
+            Some(record) => NodeRecord { name, machine, recovered: false, ..record },
             // What the machine says of itself counts once; then it is for people to say.
-            None => (false, BTreeMap::new(), labels),
+            None => NodeRecord { labels, ..NodeRecord::new(id, name, machine) },
         };
-        let recovered = false;
-        let node_record = NodeRecord { id, name, machine, purged, revoked, labels, recovered };
         if known.is_none() {
             self.insert_node(node_record.clone());
             effects.writes.push(Write::Node(node_record));
@@ -94,6 +95,7 @@ impl Cluster {
         let node = self.nodes.get_mut(&id).expect("inserted above");
         node.session = Some(Session { number: session, incarnation, certificate, device_mapper });
         node.silent_since_ms = None;
+        node.duplicate_ms = None;
         node.not_its_own.clear();
         node.newest = session;
         node.agent_record = Some(record);
@@ -102,6 +104,7 @@ impl Cluster {
         let reports: BTreeMap<_, _> =
             drives.into_iter().map(|report| (report.drive, report)).collect();
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
+        self.finish_half_deleted(&mut effects);
         self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
         // The answer has them.
@@ -117,6 +120,22 @@ impl Cluster {
             unknown,
         }));
         Ok(effects)
+    }
+
+    /// Keeps for people that another machine would be a node that is known.
+    fn note_duplicate(
+        &mut self,
+        refused: Refused,
+        registration: &Registration,
+        now_ms: u64,
+    ) -> Refused {
+        if matches!(refused, Refused::Registration(RegistrationRefused::DuplicateNode { .. })) {
+            let named = self.node_by_name.get(&registration.name).copied().or(registration.node);
+            if let Some(node) = named.and_then(|id| self.nodes.get_mut(&id)) {
+                node.duplicate_ms = Some(now_ms);
+            }
+        }
+        refused
     }
 
     /// Which node speaks, if it is known; refused if it must not speak under this name.
@@ -224,7 +243,7 @@ impl Cluster {
                 "{} is known again from its node; its record was missing.",
                 self.describe(*id)
             );
-            effects.notices.push(Notice::warning(About::Drive(*id), text));
+            effects.notices.push(Notice::warning("DriveRecordMissing", About::Drive(*id), text));
         }
     }
 

@@ -238,7 +238,8 @@ impl Cluster {
             self.describe(id),
             asked.by
         );
-        let notice = Notice::warning(About::Drive(id), text).of(self.order_id(id));
+        let notice =
+            Notice::warning("DriveTakenOver", About::Drive(id), text).of(self.order_id(id));
         effects.notices.push(notice);
         self.order_anew(id, effects);
         let volumes = self.volumes_on(id).len();

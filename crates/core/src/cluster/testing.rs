@@ -34,6 +34,8 @@ pub(super) fn store(records: &mut Records, writes: Vec<Write>) {
                 records.nodes.retain(|known| known.id != record.id);
                 records.nodes.push(record);
             }
+            Write::NodeGone(id) => records.nodes.retain(|known| known.id != id),
+            Write::DriveGone(id) => records.drives.retain(|known| known.id != id),
             Write::Drive(record) => {
                 records.drives.retain(|known| known.id != record.id);
                 records.drives.push(*record);

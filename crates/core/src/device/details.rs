@@ -9,6 +9,7 @@ use crate::filter::FilterVerdict;
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
     Nvme,
@@ -27,10 +28,13 @@ pub enum Transport {
 
 /// The published properties of a device that are neither its identity nor its size.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Details {
+    /// Who made it, as it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
+    /// The revision of its firmware.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
     pub transport: Transport,
@@ -39,7 +43,9 @@ pub struct Details {
     pub enclosure: Option<String>,
     /// The unit that the medium writes; zero if it is not told.
     pub physical_block_bytes: u32,
+    /// It refuses writes.
     pub read_only: bool,
+    /// Its medium can be taken out.
     pub removable: bool,
     /// Parts of it can only be written in sequence.
     pub zoned: bool,
@@ -49,6 +55,7 @@ pub struct Details {
     /// What is on the whole device, as `blkid` calls it: a filesystem, a partition table, a member of something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contents: Option<String>,
+    /// The parts that it is divided into.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub partitions: Vec<Partition>,
     /// Where it, or anything that stands on it, is mounted.
@@ -64,9 +71,11 @@ pub struct Details {
 
 /// A part of a device, as the kernel knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Partition {
     /// Such as `sda1`.
     pub name: String,
+    /// The size of the part.
     pub size_bytes: u64,
 }

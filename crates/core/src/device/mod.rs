@@ -111,30 +111,38 @@ pub struct LabelSeen {
 
 /// One reason why a drive cannot be added. Anything on it that is not ours is a reason: an unknown drive is theirs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "reason")]
 pub enum Denied {
     SystemDrive {
+        /// Where the system has it mounted.
         mounts: Vec<String>,
     },
     Mounted {
+        /// Where it is mounted, or which parts of it are used for swap.
         at: Vec<String>,
     },
     Partitioned {
+        /// The kind of the partition table.
         table: String,
     },
     Filesystem {
+        /// What is on it, as `blkid` calls it.
         kind: String,
     },
     /// Something is on it that nothing here knows by name: it is not all zero where it must be.
     NotEmpty {
+        /// The first byte that is not zero.
         at_byte: u64,
     },
     Held {
+        /// The devices that hold it, or through which it is used.
         by: Vec<String>,
     },
     /// It belongs to something that is made of drives, or makes another device of it: `of` is `LVM`, `LUKS`,
     /// `software RAID`, `multipath`, `ZFS` and the like, `by` the devices through which it is in use now, if any.
     Member {
+        /// What it is a member of.
         of: String,
         by: Vec<String>,
     },
@@ -148,7 +156,9 @@ pub enum Denied {
     ReadOnly,
     Removable,
     TooSmall {
+        /// Its size.
         size_bytes: u64,
+        /// The size that is needed.
         least_bytes: u64,
     },
     /// Nothing tells it from another drive.
@@ -156,8 +166,11 @@ pub enum Denied {
     /// It cannot be told from a drive that is known, and is not it: that one is on another machine still, or this is a
     /// copy of it.
     IdentityConflict {
+        /// The drive that it cannot be told from.
         drive: String,
+        /// The node that that drive is on.
         node: String,
+        /// Where that drive is.
         path: String,
         /// Where it is now, as it is named to take that drive over; none if they are in one machine.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,16 +178,20 @@ pub enum Denied {
     },
     /// It cannot be looked at, so nothing is known about what is on it.
     Unreadable {
+        /// What reading it ended with.
         error: String,
     },
     /// Our label, but of another cluster.
     ForeignCluster {
+        /// The cluster whose label it has.
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
         cluster: ClusterId,
     },
     /// Our label, damaged in both slots.
     DamagedLabel,
     /// A filter of its node leaves it out: the rule's name, or why it is no rule.
     Filtered {
+        /// The rule that leaves it out.
         rule: String,
     },
 }

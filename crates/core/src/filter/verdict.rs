@@ -13,8 +13,10 @@ const TEXT_LIMIT: usize = 240;
 
 /// What the filters of a machine say about a device.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct FilterVerdict {
+    /// The drive is one of those that can be added.
     pub included: bool,
     /// The rule that fits, and so decides. None: no rule fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,10 +28,12 @@ pub struct FilterVerdict {
 
 /// A rule, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RuleTold {
     /// Its place in the file, from 1.
     pub number: usize,
+    /// What people call it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// What it asks for, as it is written.

@@ -194,6 +194,8 @@ impl World {
                     durable.volumes.push(*record);
                     durable.volumes.sort_by_key(|record| record.id);
                 }
+                Write::NodeGone(_) => durable.nodes.clear(),
+                Write::DriveGone(_) => durable.drives.clear(),
                 Write::VolumeGone(id) => durable.volumes.retain(|other| other.id != id),
                 Write::Attachment(record) => durable.attachments = vec![record],
                 Write::AttachmentGone(_) => durable.attachments.clear(),

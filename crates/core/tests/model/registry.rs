@@ -344,6 +344,8 @@ fn store(site: &mut Site, write: Write) {
             site.durable.volumes.retain(|other| other.id != record.id);
             site.durable.volumes.push(*record);
         }
+        Write::NodeGone(id) => site.durable.nodes.retain(|other| other.id != id),
+        Write::DriveGone(id) => site.durable.drives.retain(|other| other.id != id),
         Write::VolumeGone(id) => site.durable.volumes.retain(|other| other.id != id),
         Write::Attachment(_) | Write::AttachmentGone(_) => {
             unreachable!("nobody uses a volume here")

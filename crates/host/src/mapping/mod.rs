@@ -141,6 +141,16 @@ pub(crate) fn map(
     same(find(dir, volume)?.ok_or(MappingError::NotMapped { volume })?, wanted, drive)
 }
 
+/// Refuses pieces of a drive that its label does not give to the volume, whole and in this order.
+pub(crate) fn on_label(
+    volume: VolumeId,
+    parts: &[Segment],
+    drive: &OpenDrive,
+) -> Result<(), MappingError> {
+    let wanted = Wanted { volume, epoch: 0, parts: parts.to_vec(), read_only: true };
+    check::wanted(&wanted, drive)
+}
+
 /// Removes the mapping of a volume; false if it has none. A mapping in use stays.
 pub(crate) fn unmap(
     dir: &RuntimeDir,

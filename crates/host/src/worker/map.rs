@@ -32,9 +32,17 @@ pub(super) fn grow(
     mapping::grow(dir, wanted, &open_drive(given)?, checkpoint)
 }
 
-/// Reads pieces of the drive that came along, past the page cache where that is possible.
-pub(super) fn read(parts: &[Segment], given: Vec<OwnedFd>) -> Result<(), MappingError> {
+/// Reads pieces of the drive that came along, past the page cache where that is possible. With a volume, after a look
+/// whether the drive's label gives them to it.
+pub(super) fn read(
+    parts: Vec<Segment>,
+    of: Option<VolumeId>,
+    given: Vec<OwnedFd>,
+) -> Result<(), MappingError> {
     let drive = open_drive(given)?;
+    if let Some(volume) = of {
+        mapping::on_label(volume, &parts, &drive)?;
+    }
     let reading = |error: std::io::Error| {
         let (step, text) = ("read the drive".to_owned(), error.to_string());
         match is_the_drives(&error) {
@@ -46,7 +54,7 @@ pub(super) fn read(parts: &[Segment], given: Vec<OwnedFd>) -> Result<(), Mapping
         return Err(MappingError::DriveGone);
     }
     let path = format!("/proc/self/fd/{}", drive.file.as_raw_fd());
-    for part in parts {
+    for part in &parts {
         let end = part.start_bytes.saturating_add(part.length_bytes);
         read_ends(&path, part.start_bytes, end).map_err(reading)?;
     }

@@ -68,8 +68,9 @@ pub enum Request {
     GrowMapping(Wanted),
     /// List the mappings of this machine, those behind a volume.
     ListMappings { after: Option<VolumeId> },
-    /// Read the first and the last bytes of each piece of a drive, of which one descriptor comes along.
-    ReadParts { parts: Vec<Segment> },
+    /// Read the first and the last bytes of each piece of a drive, of which one descriptor comes along. With a volume,
+    /// these must be what the label of the drive gives to it.
+    ReadParts { parts: Vec<Segment>, of: Option<VolumeId> },
     /// Do something with the dummy device of a block volume.
     Dummy(DummyTask),
     /// Do something with the filesystem of a volume, or with its mounts.

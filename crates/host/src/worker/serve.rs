@@ -117,7 +117,9 @@ fn carry_out(
             (Response::Mapped(map::grow(dir, &wanted, given, follow.checkpoint)), None)
         }
         Request::ListMappings { after } => (Response::Mappings(map::list(dir, after)), None),
-        Request::ReadParts { parts } => (Response::ReadParts(map::read(&parts, given)), None),
+        Request::ReadParts { parts, of } => {
+            (Response::ReadParts(map::read(parts, of, given)), None)
+        }
         Request::Dummy(task) => {
             (Response::Dummy(mapping::dummy::carry_out(dir, &task, follow.checkpoint)), None)
         }

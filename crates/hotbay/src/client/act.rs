@@ -18,6 +18,7 @@ use super::wait::{Job, Wait};
 use super::wipe::Wiping;
 use super::{rows, suggest};
 use crate::cli::{DriveAddArgs, DriveArgs, HowArgs};
+use crate::plugin::as_called;
 
 /// How many actions go into one call: a registry answers so many at once, and others get their turn in between.
 const ACTIONS_IN_A_CALL: usize = 1_000;
@@ -191,7 +192,7 @@ async fn ask(
         } else {
             screen.line(&said.what)?;
             for line in &said.more {
-                screen.line(&format!("  {line}"))?;
+                screen.line(&format!("  {}", as_called(line)))?;
             }
         }
         if let Some(job) = job {

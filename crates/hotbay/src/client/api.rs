@@ -74,6 +74,15 @@ pub(crate) type Calls = InterceptedService<Channel, Bearer>;
 #[derive(Debug, Clone)]
 pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
 
+impl Bearer {
+    fn of(token: &str) -> Self {
+        let bearer = format!("Bearer {token}");
+        let mut bearer: MetadataValue<Ascii> = bearer.parse().expect("a token is plain text");
+        bearer.set_sensitive(true);
+        Self(Some(bearer))
+    }
+}
+
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         if let Some(token) = &self.0 {
@@ -89,15 +98,18 @@ pub(crate) type News = mpsc::Receiver<Result<Vec<String>, ClientError>>;
 
 impl Api {
     pub(crate) async fn connect(place: Place) -> Result<Self, ClientError> {
+        let remote = |address: &String, authority, token: &str| {
+            let dial = PinnedDial::new(authority).map_err(ClientError::Tls)?;
+            let connecting: Connecting = Box::pin(to_other_machine(address.clone(), dial));
+            Ok::<_, ClientError>((connecting, Bearer::of(token)))
+        };
         let (connecting, bearer): (Connecting, _) = match &place {
             Place::Socket(path) => (Box::pin(to_socket(path.clone())), Bearer(None)),
             Place::Remote { address, token } => {
-                let dial = PinnedDial::new(token.authority).map_err(ClientError::Tls)?;
-                let bearer = format!("Bearer {token}");
-                let mut bearer: MetadataValue<Ascii> =
-                    bearer.parse().expect("a token is plain text");
-                bearer.set_sensitive(true);
-                (Box::pin(to_other_machine(address.clone(), dial)), Bearer(Some(bearer)))
+                remote(address, token.authority, &token.to_string())?
+            }
+            Place::Service { address, authority, token, .. } => {
+                remote(address, *authority, token.secret())?
             }
         };
         match tokio::time::timeout(DEADLINE, connecting).await {

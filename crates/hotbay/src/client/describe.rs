@@ -167,6 +167,9 @@ fn node(node: &StorageNode) -> (String, Lines) {
         ("Agent", format!("{agent}{}", silent.unwrap_or_default())),
         ("Drives", format!("{}, {} in operation", status.drives, status.drives_in_operation)),
     ];
+    if status.cordoned {
+        lines.push(("Cordoned", "its drives get no new volumes".to_owned()));
+    }
     let labels = node.spec.labels.iter();
     lines.extend(labels.map(|(key, value)| ("Label", format!("{key}={value}"))));
     lines.extend(status.incarnation.iter().map(|start| ("Incarnation", start.clone())));

@@ -13,7 +13,9 @@ use hotbay_node::{PersistError, TlsError};
 use thiserror::Error;
 
 use super::exit::Exit;
+use super::place::SERVICE_MARK;
 use crate::config::ConfigError;
+use crate::plugin::kubectl::KubectlError;
 
 /// What to do about a list of drives that is none.
 const NO_PLAN: &[&str] =
@@ -114,6 +116,8 @@ pub(crate) enum ClientError {
     Persist(#[from] PersistError),
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Kubectl(#[from] KubectlError),
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -127,6 +131,7 @@ impl ClientError {
             | Self::Lost { .. }
             | Self::NoAgent { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
+            Self::Kubectl(error) => error.exit(),
             Self::NotASocket { .. }
             | Self::PathNotText { .. }
             | Self::Config(_)
@@ -186,6 +191,11 @@ impl ClientError {
             Self::NoAnswer { .. } | Self::Lost { .. } => {
                 &["whether it took the request is not known; asking again is safe"]
             }
+            Self::Kubectl(error) => return error.next_steps(),
+            Self::OtherAuthority { place } if place.starts_with(SERVICE_MARK) => &[
+                "the ConfigMap hotbay-authority is not the one of these controllers; their log says why:",
+                "kubectl logs -n NAMESPACE deployment/hotbay-controller",
+            ],
             Self::NoToken { .. } => MAKE_A_TOKEN,
             Self::BadToken { .. } => COPY_THE_TOKEN,
             Self::OpenTokenFile { path, .. } => {
@@ -284,6 +294,8 @@ fn unchanged(next_step: String) -> Vec<String> {
 fn unreachable_steps(place: &str, cause: &io::Error) -> Vec<String> {
     let lines: &[&str] = if cause.kind() == io::ErrorKind::PermissionDenied {
         &["run it as root, or as the user that the registry runs as"]
+    } else if place.starts_with(SERVICE_MARK) {
+        &["see how its controllers are:  kubectl get pods -n NAMESPACE"]
     } else if place.starts_with("https://") {
         &[
             "see that it runs there and listens:  hotbay up --listen HOST:PORT",

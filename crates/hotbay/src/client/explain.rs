@@ -11,6 +11,7 @@ use super::exit::Exit;
 use super::screen::{Screen, plain};
 use super::{rows, suggest};
 use crate::cli::ExplainFormat;
+use crate::plugin::as_called;
 
 /// What was found. Its JSON is an interface: fields are added, never renamed.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -223,7 +224,7 @@ fn print(screen: &mut Screen, explained: &Explained, drive: &Drive) -> Result<()
         screen.line(&format!("  {about:<10} {mark:<3} {message}"))?;
     }
     if *usable {
-        screen.line(&format!("Add it:  hotbay drive add {name} --wait"))?;
+        screen.line(&as_called(&format!("Add it:  hotbay drive add {name} --wait")))?;
     }
     Ok(())
 }

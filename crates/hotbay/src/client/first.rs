@@ -57,7 +57,14 @@ impl Patience {
                 command:
                     DriveCommand::Plan(_) | DriveCommand::Explain { .. } | DriveCommand::Inspect { .. },
             }
-            | ClientCommand::Host { command: HostCommand::Purge { .. } | HostCommand::Label(_) }
+            | ClientCommand::Host {
+                command:
+                    HostCommand::Purge { .. }
+                    | HostCommand::Forget { .. }
+                    | HostCommand::Label(_)
+                    | HostCommand::Cordon { .. }
+                    | HostCommand::Uncordon { .. },
+            }
             | ClientCommand::Registry { .. } => Self::None,
         }
     }
@@ -196,6 +203,7 @@ mod tests {
             ("host remove a --wait", minutes),
             ("drive take-over a --wait", minutes),
             ("host purge a --yes", Patience::None),
+            ("host forget a", Patience::None),
         ] {
             let words = std::iter::once("hotbay").chain(line.split(' '));
             let Command::Client(command) = Cli::try_parse_from(words).unwrap().command else {

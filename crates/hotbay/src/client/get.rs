@@ -14,6 +14,7 @@ use super::screen::{Screen, plain};
 use super::table::{Table, Widths};
 use super::{rows, suggest, volume};
 use crate::cli::{Format, GetArgs, What};
+use crate::plugin::as_called;
 
 /// What to show, and how.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl Wanted {
         match self.format {
             None | Some(Format::Wide) => {
                 if objects.is_empty() {
-                    screen.aside(&format!("{}\n", self.nothing()));
+                    screen.aside(&format!("{}\n", as_called(self.nothing())));
                     return Ok(());
                 }
                 let table = self.table(objects)?;
@@ -201,7 +202,7 @@ impl Wanted {
     /// Paints over what was there, line by line, so that nothing flickers.
     fn repaint(&self, screen: &mut Screen, objects: &[String]) -> Result<(), ClientError> {
         let mut lines = if objects.is_empty() {
-            vec![self.nothing().to_owned()]
+            vec![as_called(self.nothing())]
         } else {
             let table = self.table(objects)?;
             let widths = self.widths(screen, &table);

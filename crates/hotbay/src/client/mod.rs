@@ -14,6 +14,7 @@
 mod act;
 mod answer;
 pub(crate) mod api;
+mod cordon;
 mod describe;
 mod error;
 mod events;
@@ -50,11 +51,41 @@ use std::time::Instant;
 
 use crate::cli::{ApiArgs, ClientCommand, DriveCommand, HostCommand, RegistryCommand};
 use act::{Asked, Verb};
+use api::Api;
 use first::Patience;
 use place::Place;
 
 /// Runs one command against the registry that was named, or where one is found.
 pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientError> {
+    run_at(|| Place::find(api), command)
+}
+
+/// `hotbay host`.
+async fn host(
+    api: &Api,
+    screen: &mut Screen,
+    command: HostCommand,
+    began: Instant,
+) -> Result<Exit, ClientError> {
+    let asked = match command {
+        HostCommand::Add { hosts, with_removed, returned, how } => {
+            Asked { with_removed, returned, ..Asked::of_hosts(Verb::Add, hosts, how) }
+        }
+        HostCommand::Remove { hosts, how } => Asked::of_hosts(Verb::Remove, hosts, how),
+        HostCommand::Cordon { hosts } => return cordon::run(api, screen, hosts, true).await,
+        HostCommand::Uncordon { hosts } => return cordon::run(api, screen, hosts, false).await,
+        HostCommand::Label(args) => return label::run(api, screen, args).await,
+        HostCommand::Forget { host } => return repair::forget(api, screen, &host).await,
+        HostCommand::Purge { host, yes } => return repair::purge(api, screen, &host, yes).await,
+    };
+    act::run(api, screen, asked, began).await
+}
+
+/// Runs one command against a registry that is looked for when it is needed.
+pub(crate) fn run_at(
+    find: impl FnOnce() -> Result<Place, ClientError>,
+    command: ClientCommand,
+) -> Result<Exit, ClientError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -77,8 +108,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
             }
             _ => None,
         };
-        let Some(api) = first::connect(Place::find(api)?, patience, began, &mut screen).await?
-        else {
+        let Some(api) = first::connect(find()?, patience, began, &mut screen).await? else {
             return Ok(Exit::TryAgain);
         };
         match command {
@@ -106,19 +136,7 @@ pub(crate) fn run(api: &ApiArgs, command: ClientCommand) -> Result<Exit, ClientE
                 };
                 act::run(&api, &mut screen, asked, began).await
             }
-            ClientCommand::Host { command } => {
-                let asked = match command {
-                    HostCommand::Add { hosts, with_removed, returned, how } => {
-                        Asked { with_removed, returned, ..Asked::of_hosts(Verb::Add, hosts, how) }
-                    }
-                    HostCommand::Remove { hosts, how } => Asked::of_hosts(Verb::Remove, hosts, how),
-                    HostCommand::Label(args) => return label::run(&api, &mut screen, args).await,
-                    HostCommand::Purge { host, yes } => {
-                        return repair::purge(&api, &mut screen, &host, yes).await;
-                    }
-                };
-                act::run(&api, &mut screen, asked, began).await
-            }
+            ClientCommand::Host { command } => host(&api, &mut screen, command, began).await,
             ClientCommand::Volume { command } => volume::run(&api, &mut screen, command).await,
             ClientCommand::Registry { command: RegistryCommand::Adopt { yes } } => {
                 repair::adopt(&api, &mut screen, yes).await

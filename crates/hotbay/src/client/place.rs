@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use hotbay_api::client_token::ClientToken;
 use hotbay_api::token::check_address;
+use hotbay_control::AccountToken;
 use hotbay_host::RuntimeDir;
 
 use super::error::ClientError;
@@ -15,6 +16,8 @@ use crate::cli::ApiArgs;
 
 /// Where `hotbay demo` listens, seen from the folder that it was started in.
 const DEMO_SOCKET: &str = "hotbay-demo/api.sock";
+/// How the name of a Service begins, for people.
+pub(crate) const SERVICE_MARK: &str = "service/";
 /// The variable that holds a token.
 const TOKEN_VARIABLE: &str = "HOTBAY_TOKEN";
 /// A token is much shorter; what is longer is another file.
@@ -29,6 +32,15 @@ pub(crate) enum Place {
         address: String,
         token: ClientToken,
     },
+    /// A Service of Kubernetes, reached by a way that leads from an address of this machine.
+    Service {
+        address: String,
+        /// SHA-256 of the authority's certificate.
+        authority: [u8; 32],
+        token: AccountToken,
+        /// For people.
+        name: String,
+    },
 }
 
 impl fmt::Display for Place {
@@ -36,6 +48,7 @@ impl fmt::Display for Place {
         match self {
             Self::Socket(path) => path.display().fmt(f),
             Self::Remote { address, .. } => write!(f, "https://{address}"),
+            Self::Service { name, .. } => write!(f, "{SERVICE_MARK}{name}"),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::exit::Exit;
 use super::screen::{Screen, plain};
 use super::typed::typed;
 use super::{suggest, volume, words};
+use crate::plugin::as_called;
 
 /// `hotbay host purge`.
 pub(crate) async fn purge(
@@ -19,7 +20,7 @@ pub(crate) async fn purge(
     host: &str,
     yes: bool,
 ) -> Result<Exit, ClientError> {
-    let preview = ask_to_purge(api, host, true).await?;
+    let preview = ask(api, ActionType::PurgeHost, host, true).await?;
     match code(&preview) {
         Some(Code::Ok) => {}
         Some(Code::Already) => {
@@ -41,7 +42,7 @@ pub(crate) async fn purge(
         screen.line("  Nobody reaches them any more. On the drives they stay as they are: nothing is erased.")?;
     }
     confirm(screen, yes, host)?;
-    let result = ask_to_purge(api, host, false).await?;
+    let result = ask(api, ActionType::PurgeHost, host, false).await?;
     match code(&result) {
         Some(Code::Ok | Code::Already) => {
             screen.line(&format!(
@@ -52,10 +53,12 @@ pub(crate) async fn purge(
                     ""
                 }
             ))?;
-            screen.line(&format!("  hotbay host add {host} --returned   takes it back"))?;
+            let back = format!("  hotbay host add {host} --returned   takes it back");
+            screen.line(&as_called(&back))?;
             if lost > 0 {
                 screen.line("    with the volumes that were not deleted meanwhile")?;
-                screen.line("  hotbay volume delete NAME   forgets a volume that is lost")?;
+                let forget = "  hotbay volume delete NAME   forgets a volume that is lost";
+                screen.line(&as_called(forget))?;
             }
             Ok(Exit::Done)
         }
@@ -63,9 +66,30 @@ pub(crate) async fn purge(
     }
 }
 
-async fn ask_to_purge(api: &Api, host: &str, dry_run: bool) -> Result<ActionResult, ClientError> {
-    let action =
-        Action { r#type: ActionType::PurgeHost.into(), host: host.to_owned(), ..Action::default() };
+/// `hotbay host forget`. Nothing is lost by it, so nothing is asked.
+pub(crate) async fn forget(
+    api: &Api,
+    screen: &mut Screen,
+    host: &str,
+) -> Result<Exit, ClientError> {
+    let result = ask(api, ActionType::ForgetHost, host, false).await?;
+    match code(&result) {
+        Some(Code::Ok) => {
+            let drives = words::count(result.drives.len(), "drive");
+            screen.line(&format!("{host} is forgotten, with {drives}."))?;
+            Ok(Exit::Done)
+        }
+        _ => suggest::host_refused(api, screen, (host, "forgotten"), &result).await,
+    }
+}
+
+async fn ask(
+    api: &Api,
+    kind: ActionType,
+    host: &str,
+    dry_run: bool,
+) -> Result<ActionResult, ClientError> {
+    let action = Action { r#type: kind.into(), host: host.to_owned(), ..Action::default() };
     let mut results = api.act(vec![action], dry_run).await?;
     Ok(results.pop().expect("one answer per action"))
 }

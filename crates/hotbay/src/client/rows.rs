@@ -194,6 +194,9 @@ fn node_row(node: &StorageNode, wide: bool) -> Vec<Cell> {
     if !status.ready && !status.purged {
         why.push("its agent is not connected");
     }
+    if status.cordoned {
+        why.push("cordoned: no new volumes");
+    }
     let mut row = vec![
         Cell::new(&node.metadata.name),
         Cell::toned(state, tone),

@@ -5,6 +5,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use crate::plugin::as_called;
+
 /// Standard output, with what is known of it.
 #[derive(Debug)]
 pub(crate) struct Screen {
@@ -87,7 +89,7 @@ impl Screen {
         self.end_live()?;
         let mut text = format!("error: {what}\n");
         for step in next_steps {
-            text.push_str(&format!("  {step}\n"));
+            text.push_str(&format!("  {}\n", as_called(step)));
         }
         self.aside(&text);
         Ok(())

@@ -23,6 +23,7 @@ use super::rows;
 use super::screen::{Screen, plain};
 use super::volume::words::names;
 use super::words;
+use crate::plugin::as_called;
 
 /// How often the live line counts on.
 const TICK: Duration = Duration::from_secs(1);
@@ -382,7 +383,7 @@ impl Wait {
             Some(job) if !job.action.host.is_empty() => "host",
             _ => "drive",
         };
-        format!("hotbay {noun} {verb} {}", subjects.join(" "))
+        as_called(&format!("hotbay {noun} {verb} {}", subjects.join(" ")))
     }
 
     fn tell_stopped(&self, screen: &mut Screen, stopped: Stopped) -> io::Result<()> {

@@ -1,4 +1,5 @@
-//! `hotbay controller`: the registry on the embedded store, and the socket that everybody talks to.
+//! `hotbay controller`: the registry on the embedded store, and the socket that everybody talks to. On Kubernetes it is
+//! another: [`super::kubernetes`].
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use hotbay_registry::{RedbStore, Registry, Surroundings};
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
+use super::kubernetes::KubernetesArgs;
 use super::listen::Listen;
 use super::{RunError, csi, descriptors, door, logging, stop, up};
 use crate::config::{ConfigArgs, Given, Settings, ToldRule};
@@ -39,6 +41,8 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "JSON", hide = true)]
     auto_add: Vec<ToldRule>,
     #[command(flatten)]
+    kubernetes: KubernetesArgs,
+    #[command(flatten)]
     config: ConfigArgs,
 }
 
@@ -48,7 +52,8 @@ const GRACE: Duration = Duration::from_millis(200);
 pub(crate) const READY: &str = "ready";
 
 pub(crate) fn controller(args: ControllerArgs) -> Result<ExitCode, RunError> {
-    let ControllerArgs { data_dir, listen, listen_agents, http, csi, auto_add, config } = args;
+    let ControllerArgs { data_dir, listen, listen_agents, http, csi, auto_add, kubernetes, config } =
+        args;
     let listen = listen.iter().map(Listen::to_string).collect();
     let given = Given { listen, listen_agents, http, csi, auto_add, ..Given::default() };
     let settings = config.settings(given)?;
@@ -58,14 +63,21 @@ pub(crate) fn controller(args: ControllerArgs) -> Result<ExitCode, RunError> {
             .with_context(|| format!("cannot use {} as the data directory", all.display()))?;
     }
     let data_dir = settings.folder("registry", data_dir)?;
-    Ok(start(settings, data_dir)?)
+    Ok(start(settings, data_dir, kubernetes)?)
 }
 
-fn start(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode> {
+fn start(
+    settings: Settings,
+    data_dir: PathBuf,
+    kubernetes: KubernetesArgs,
+) -> anyhow::Result<ExitCode> {
     logging::start();
     stop::with_supervisor()?;
     descriptors::allow_many();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if kubernetes.is_wanted() {
+        return runtime.block_on(super::kubernetes::serve(settings, data_dir, kubernetes));
+    }
     runtime.block_on(serve(settings, data_dir))
 }
 
@@ -118,12 +130,12 @@ async fn serve(settings: Settings, data_dir: PathBuf) -> anyhow::Result<ExitCode
     Ok(code)
 }
 
-async fn stopped_for_long() {
+pub(super) async fn stopped_for_long() {
     stop::told_to_stop().await;
     tokio::time::sleep(GRACE).await;
 }
 
-fn fresh() -> u128 {
+pub(super) fn fresh() -> u128 {
     Uuid::new_v4().as_u128()
 }
 

@@ -7,6 +7,7 @@ mod demo;
 mod demo_folder;
 mod descriptors;
 mod door;
+mod kubernetes;
 pub(crate) mod listen;
 mod logging;
 mod loops;

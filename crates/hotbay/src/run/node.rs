@@ -1,6 +1,6 @@
 //! `hotbay node`: the agent of one machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -9,12 +9,13 @@ use hotbay_api::token::{JoinToken, check_address};
 use hotbay_core::agent::AttachAtStart;
 use hotbay_core::ids::{Incarnation, NodeName};
 use hotbay_core::node_labels::NodeLabels;
-use hotbay_node::{Config, JoinOptions, Member, Place, RegistryAt};
+use hotbay_node::{AccountOptions, Config, JoinOptions, Member, Place, RegistryAt};
 use uuid::Uuid;
 
 use super::checkpoint::checkpoint;
 use super::controller::wall_ms;
 use super::{RunError, csi, descriptors, logging, node_scan, stop};
+use crate::cli::ON_KUBERNETES;
 use crate::config::{AtStart, ConfigArgs, Given, Settings};
 
 pub(crate) const EXAMPLES: &str = "\
@@ -37,6 +38,14 @@ pub(crate) struct NodeArgs {
     /// once joined with a token
     #[arg(long, value_name = "TOKEN|PATH", env = "HOTBAY_JOIN", hide_env_values = true)]
     join: Option<String>,
+    /// A file with the token of the account that this node's platform gives it, as Kubernetes gives its pods: the node
+    /// joins with it, and again whenever it must. Needs --authority and --address
+    #[arg(long, value_name = "FILE", requires_all = ["authority", "address"], conflicts_with = "join")]
+    #[arg(help_heading = ON_KUBERNETES)]
+    join_account: Option<PathBuf>,
+    /// A file with the certificate of the registry's authority: with --join-account no other registry is believed
+    #[arg(long, value_name = "FILE", requires = "join_account", help_heading = ON_KUBERNETES)]
+    authority: Option<PathBuf>,
     /// The node's name. With a token the name that it was made for, if given at all
     #[arg(long)]
     name: Option<NodeName>,
@@ -93,6 +102,8 @@ pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
         filters,
         csi_node,
         labels,
+        join_account,
+        authority,
         ..
     } = args;
     if let Some(NodeCommand::Scan(args)) = command {
@@ -112,12 +123,17 @@ pub(crate) fn node(args: NodeArgs) -> Result<ExitCode, RunError> {
     };
     let settings = args.config.settings(given)?;
     let data_dir = settings.folder("node", data_dir)?;
-    Ok(start(settings, data_dir, args.receive_buffer)?)
+    let account = join_account.zip(authority);
+    Ok(start(settings, data_dir, account, args.receive_buffer)?)
 }
+
+/// The files of an account's token and of an authority's certificate.
+type AccountFiles = Option<(PathBuf, PathBuf)>;
 
 fn start(
     settings: Settings,
     data_dir: PathBuf,
+    account: AccountFiles,
     receive_buffer: Option<u32>,
 ) -> anyhow::Result<ExitCode> {
     logging::start();
@@ -129,7 +145,7 @@ fn start(
         let stop = stop::told_to_stop();
         tokio::pin!(stop);
         let config = tokio::select! {
-            config = config(settings, data_dir) => config?,
+            config = config(settings, data_dir, account) => config?,
             () = &mut stop => return anyhow::Ok(()),
         };
         let receive_buffer = receive_buffer.map(|bytes| bytes as usize);
@@ -142,9 +158,17 @@ fn start(
 }
 
 /// What the agent needs to know; joins first if that is asked for.
-async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config> {
+async fn config(
+    settings: Settings,
+    data_dir: PathBuf,
+    account: AccountFiles,
+) -> anyhow::Result<Config> {
     let address = settings.address.value.clone();
     let (name, registry) = match settings.join.value.as_deref() {
+        _ if let Some(files) = account => {
+            let member = with_account(&data_dir, files, settings.told_name(), address).await?;
+            (member.node(), RegistryAt::Remote(member))
+        }
         Some(text) if JoinToken::is_meant(text) => {
             let mut token: JoinToken = text.parse()?;
             if let Some(address) = &address {
@@ -191,9 +215,23 @@ async fn config(settings: Settings, data_dir: PathBuf) -> anyhow::Result<Config>
     })
 }
 
+/// The member that this machine's account makes it.
+async fn with_account(
+    data_dir: &Path,
+    (token, authority): (PathBuf, PathBuf),
+    name: Option<NodeName>,
+    address: Option<String>,
+) -> anyhow::Result<Member> {
+    let address = address.context("--join-account needs --address HOST:PORT")?;
+    check_address(&address)?;
+    let data_dir = data_dir.to_owned();
+    let options = AccountOptions { data_dir, token, authority, address, name, wall_ms, checkpoint };
+    hotbay_node::join_with_account(options).await.context("this node did not join")
+}
+
 /// The member that an earlier start has become.
 fn stored(
-    data_dir: &std::path::Path,
+    data_dir: &Path,
     name: Option<NodeName>,
     address: Option<String>,
 ) -> anyhow::Result<Member> {

@@ -163,6 +163,37 @@ fn a_block_volume_that_can_be_read_again_is_itself_again() {
     rig.assert_nothing_left();
 }
 
+/// The drive answers, and its label is gone: nobody knows what is on it. It was told that the volume answers again, and
+/// the pod, restarted, had a dummy again.
+#[test]
+fn a_volume_without_a_label_does_not_answer_again() {
+    let rig = Rig::new();
+    let volume = rig.volume("raw", As::Block, true);
+    let drive = rig.drive.device.as_ref().unwrap();
+    let drive = File::options().read(true).write(true).open(drive).unwrap();
+    let mut label = vec![0; 2 << 20];
+    drive.read_exact_at(&mut label, 0).unwrap();
+    drive.write_all_at(&vec![0; label.len()], 0).unwrap();
+    drive.sync_all().unwrap();
+    for _ in 0..2 {
+        volume.start_pod();
+        volume.wait_shown(true, "MISSING");
+        volume.end_pod();
+    }
+    volume.start_pod();
+    drive.write_all_at(&label, 0).unwrap();
+    drive.sync_all().unwrap();
+    volume.wait_shown(true, "OPERATIVE");
+    assert_eq!(rig.cluster.logged("it answers again"), 1);
+    volume.end_pod();
+    volume.start_pod();
+    volume.wait_shown(false, "OPERATIVE");
+    volume.end_pod();
+    volume.detach();
+    volume.delete();
+    rig.assert_nothing_left();
+}
+
 /// A damaged filesystem is covered; a mount option that is wrong is the caller's mistake and stays one.
 #[test]
 fn a_damaged_filesystem_is_covered_and_a_wrong_option_is_not() {

@@ -59,7 +59,7 @@ impl Shell {
                 let wrong = match placed {
                     Some(placed) => {
                         let parts = placed.parts.clone();
-                        children.read_in_the_end(parts, placed.descriptor).await.err()
+                        children.read_in_the_end(volume, parts, placed.descriptor).await.err()
                     }
                     None => Some("its drive, or its place on it, cannot be used".to_owned()),
                 };

@@ -107,19 +107,23 @@ impl Children {
 
     /// Reads the ends of each piece of a drive.
     pub(super) async fn read(&self, parts: Vec<Segment>, drive: OwnedFd) -> Result<(), Fault> {
-        match self.ask(Request::ReadParts { parts }, vec![drive], SHORT).await? {
+        let request = Request::ReadParts { parts, of: None };
+        match self.ask(request, vec![drive], SHORT).await? {
             Response::ReadParts(read) => read.map_err(|error| of_mapping(&error)),
             other => Err(unexpected(&other).into()),
         }
     }
 
-    /// The same, for as long as the drive takes: whoever looks again does so when this look is over.
+    /// The same for a volume that the drive's label must have, for as long as the drive takes: whoever looks again does
+    /// so when this look is over.
     pub(crate) async fn read_in_the_end(
         &self,
+        volume: VolumeId,
         parts: Vec<Segment>,
         drive: OwnedFd,
     ) -> Result<(), String> {
-        let started = self.workers.start(Request::ReadParts { parts }, vec![drive]);
+        let request = Request::ReadParts { parts, of: Some(volume) };
+        let started = self.workers.start(request, vec![drive]);
         let running = started.map_err(|NotStarted { why, descriptors }| {
             self.workers.close(descriptors);
             format!("no child process: {why}")

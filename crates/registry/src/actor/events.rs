@@ -67,7 +67,14 @@ mod tests {
         let log = EventLog::new();
         for number in 0..KEPT as u64 + 5 {
             let text = number.to_string();
-            log.push(number, Notice { warning: false, about: About::Registry, text, order: None });
+            let notice = Notice {
+                warning: false,
+                reason: "Test",
+                about: About::Registry,
+                text,
+                order: None,
+            };
+            log.push(number, notice);
         }
         let all = log.after(0);
         assert_eq!((all.len(), all[0].number), (KEPT, 6));

@@ -17,9 +17,12 @@ mod gather;
 mod run;
 mod writer;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use hotbay_core::cluster::{AutoAdd, Cluster, Event, FreshIds, Refused, Reply, VolumeRequest};
+use hotbay_core::cluster::{
+    AutoAdd, Cluster, Event, FreshIds, Notice, Refused, Reply, VolumeRequest,
+};
 use hotbay_core::cms::{Action, Outcome};
 use hotbay_core::device::Observed;
 use hotbay_core::ids::{
@@ -35,9 +38,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use events::{EventLog, Recorded};
 
 use crate::codec::{self, Unreadable};
+use crate::mandate::Mandate;
 use crate::stats::{Stats, action_kind, answer_kind};
-use crate::store::Store;
 use crate::store::error::StoreError;
+use crate::store::{Key, Store};
 
 /// How many commands wait before callers have to.
 const COMMANDS_WAITING: usize = 4_096;
@@ -121,6 +125,11 @@ enum Command {
     },
     /// Looks at the state, or hears why that cannot be; what it returns is run when all that it saw is durable.
     Read(Look),
+    Rewrite {
+        keys: Vec<Key>,
+        notices: Vec<Notice>,
+        reply: ReplyTo,
+    },
 }
 
 type ReplyTo = oneshot::Sender<Result<Reply, CallError>>;
@@ -133,6 +142,7 @@ impl std::fmt::Debug for Command {
             Self::Accept { .. } => "Accept",
             Self::Apply { .. } => "Apply",
             Self::Read(_) => "Read",
+            Self::Rewrite { .. } => "Rewrite",
         })
     }
 }
@@ -141,17 +151,36 @@ impl Registry {
     /// Loads the store, takes the lead and makes the new term durable; then the actor runs as a task of the current
     /// runtime. Blocks while it loads.
     pub fn start<S: Store>(
+        store: S,
+        surroundings: Surroundings,
+    ) -> Result<(Self, Ended), StartError> {
+        Self::start_under(Mandate::without_end(), store, surroundings)
+    }
+
+    /// Like [`Registry::start`]; nothing leaves it any more when the mandate is over, and it ends.
+    pub fn start_under<S: Store>(
+        mandate: Mandate,
         mut store: S,
         surroundings: Surroundings,
     ) -> Result<(Self, Ended), StartError> {
         let records = codec::decode(store.load()?)?;
-        let (cluster, writes) =
+        let (mut cluster, writes) =
             Cluster::lead(Rules::default(), records, surroundings.cluster, surroundings.term);
-        let cluster = cluster.adding_by(surroundings.auto_add.clone());
         let writes: Vec<_> = writes.iter().map(codec::encode).collect();
         (surroundings.checkpoint)("registry-term-decided");
         store.commit(&writes)?;
         (surroundings.checkpoint)("registry-term-durable");
+        if store.is_shared() {
+            // Whoever led before may have written until the new term stood.
+            let records = codec::decode(store.load()?)?;
+            let ours = cluster.term();
+            let by = records.registry.as_ref().and_then(|registry| registry.terms.last().copied());
+            cluster = cluster.lead_on(records).ok_or_else(|| {
+                let object = "the registry".to_owned();
+                StoreError::Deposed { object, by: by.unwrap_or(ours), ours }
+            })?;
+        }
+        let cluster = cluster.adding_by(surroundings.auto_add.clone());
         let (commands, inbox) = mpsc::channel(COMMANDS_WAITING);
         let (changed, changes) = watch::channel(0);
         let (health_changed, health) = watch::channel(StoreHealth::Good);
@@ -165,7 +194,7 @@ impl Registry {
             events: events.clone(),
             stats: stats.clone(),
         };
-        let actor = run::Actor::new(cluster, surroundings, writer, shown);
+        let actor = run::Actor::new(cluster, mandate, surroundings, writer, shown);
         tokio::spawn(async move {
             if let Err(error) = actor.run(inbox, written).await {
                 // Nobody may be left to hear it when the process ends.
@@ -336,6 +365,24 @@ impl Registry {
         }));
         self.send(command).await?;
         answer.await.map_err(|_| CallError::Stopped)?
+    }
+
+    /// Which of these records there are. As with [`Registry::read`], what was decided before is durable then.
+    pub async fn present(&self, keys: Vec<Key>) -> Result<HashSet<Key>, CallError> {
+        let look = move |cluster: &Cluster| {
+            let there = codec::present(cluster, &keys);
+            there.iter().map(codec::key).collect()
+        };
+        self.read(look).await
+    }
+
+    /// Writes records again as they are, because the store was found to have lost or changed them; those that do not
+    /// exist any more are left out. Durable when it returns; then the notices are told. Decides nothing, so it may be
+    /// called twice.
+    pub async fn rewrite(&self, keys: Vec<Key>, notices: Vec<Notice>) -> Result<(), CallError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Rewrite { keys, notices, reply }).await?;
+        answer.await.map_err(|_| CallError::Stopped)?.map(drop)
     }
 
     /// A number that grows with every change that is durable; waiting on it is how to follow the state.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
 
-use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply, State};
+use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply, State, Write as Change};
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{DriveId, SessionNumber};
 use hotbay_core::message::{AnswerResult, Order, Registered};
@@ -20,8 +20,9 @@ use super::gather::Gather;
 use super::writer::{Batch, Written};
 use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
 use crate::codec;
+use crate::mandate::Mandate;
 use crate::stats::Stats;
-use crate::store::Write;
+use crate::store::Key;
 use crate::store::error::StoreError;
 
 /// How many commands are taken before the batch is handed over; bounds how long a batch is.
@@ -32,6 +33,7 @@ const HELD_REPEATS: usize = 4_096;
 
 pub(super) struct Actor {
     cluster: Cluster,
+    mandate: Mandate,
     surroundings: Surroundings,
     gate: Gate<Held>,
     writer: blocking::Sender<Batch>,
@@ -71,12 +73,14 @@ enum Held {
 impl Actor {
     pub(super) fn new(
         cluster: Cluster,
+        mandate: Mandate,
         surroundings: Surroundings,
         writer: blocking::Sender<Batch>,
         shown: Shown,
     ) -> Self {
         Self {
             cluster,
+            mandate,
             surroundings,
             gate: Gate::new(Rules::default()),
             writer,
@@ -92,7 +96,7 @@ impl Actor {
         }
     }
 
-    /// Runs until every handle is dropped, or until the store cannot be used any more.
+    /// Runs until every handle is dropped, until the store cannot be used any more, or until the lead is over.
     pub(super) async fn run(
         mut self,
         mut inbox: mpsc::Receiver<Command>,
@@ -119,6 +123,9 @@ impl Actor {
                 }
                 () = tokio::time::sleep_until(due), if next_due.is_some() => self.repeat_orders(),
             }
+            if !self.mandate.holds() {
+                return Err(StoreError::LeadEnded);
+            }
             self.hand_over();
             self.shown.stats.holding(self.gate.held());
         }
@@ -140,6 +147,7 @@ impl Actor {
                     self.hold(Held::Read(release));
                 }
             },
+            Command::Rewrite { keys, notices, reply } => self.rewrite(&keys, notices, reply),
         }
     }
 
@@ -226,13 +234,7 @@ impl Actor {
         if sessions_end {
             self.sessions.clear();
         }
-        if !writes.is_empty() {
-            let gate = &mut self.gate;
-            let new = || Batch { number: gate.decide(), writes: Vec::new(), callers: 0 };
-            let batch = self.collecting.get_or_insert_with(new);
-            batch.callers += 1;
-            batch.writes.extend(writes.iter().map(codec::encode));
-        }
+        self.collect(&[&writes]);
         // First what was decided, then what follows from it.
         for notice in notices {
             self.hold(Held::Notice(notice));
@@ -267,6 +269,37 @@ impl Actor {
         }
         self.hold(Held::Reply(reply, result));
         self.hold(Held::Changed);
+    }
+
+    /// Adds the writes of one caller to the batch that is being collected, action by action.
+    fn collect(&mut self, actions: &[&[Change]]) {
+        if actions.iter().all(|writes| writes.is_empty()) {
+            return;
+        }
+        let gate = &mut self.gate;
+        let new =
+            || Batch { number: gate.decide(), writes: Vec::new(), ends: Vec::new(), callers: 0 };
+        let batch = self.collecting.get_or_insert_with(new);
+        batch.callers += 1;
+        for writes in actions {
+            batch.writes.extend(writes.iter().map(codec::encode));
+            batch.ends.push(batch.writes.len());
+        }
+    }
+
+    /// Puts records into the batch as they are. Each is an action of its own: none waits for another.
+    fn rewrite(&mut self, keys: &[Key], notices: Vec<Notice>, reply: ReplyTo) {
+        if let Some(error) = self.refused_at_the_door() {
+            drop(reply.send(Err(error)));
+            return;
+        }
+        let records = codec::present(&self.cluster, keys);
+        let actions: Vec<_> = records.iter().map(std::slice::from_ref).collect();
+        self.collect(&actions);
+        for notice in notices {
+            self.hold(Held::Notice(notice));
+        }
+        self.hold(Held::Reply(reply, Reply::Nothing));
     }
 
     /// What the agent still owes is told; the rest it hears with every registration.
@@ -315,6 +348,10 @@ impl Actor {
     }
 
     fn let_out(&mut self, held: Held) {
+        // What is held back is dropped: callers hear that the registry stopped, and ask the next one.
+        if !self.mandate.holds() {
+            return;
+        }
         match held {
             Held::ToAgent(session, message) => {
                 match &message {
@@ -366,8 +403,7 @@ impl Actor {
         if self.writing {
             return;
         }
-        let Some(mut batch) = self.collecting.take_if(complete) else { return };
-        keep_last_of_each(&mut batch.writes);
+        let Some(batch) = self.collecting.take_if(complete) else { return };
         self.writing = true;
         // If the writer is gone, its last words are in the channel that the loop listens to.
         self.writer.send(batch).unwrap_or_default();
@@ -444,18 +480,6 @@ fn log_answer(order: OrderId, result: &AnswerResult, news: bool) {
             tracing::info!(%order, "answered: {result}");
         }
     }
-}
-
-/// A batch is one transaction, and each write carries a whole record: only the last of each counts.
-fn keep_last_of_each(writes: &mut Vec<Write>) {
-    let mut later = std::collections::BTreeSet::new();
-    let key = |write: &Write| match write {
-        Write::Put { key, .. } | Write::Delete { key } => *key,
-    };
-    let mut kept: Vec<_> =
-        std::mem::take(writes).into_iter().rev().filter(|write| later.insert(key(write))).collect();
-    kept.reverse();
-    *writes = kept;
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::gather;
 use crate::stats::Stats;
 use crate::store::error::StoreError;
-use crate::store::{Store, Write};
+use crate::store::{Store, Write, keep_last_of_each};
 
 /// The pause after a write that failed; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -20,6 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Batch {
     pub(super) number: u64,
     pub(super) writes: Vec<Write>,
+    /// Where the writes of each action end.
+    pub(super) ends: Vec<usize>,
     /// How many are answered when it is durable.
     pub(super) callers: usize,
 }
@@ -65,12 +67,17 @@ fn write_all<S: Store>(
     stats: &Stats,
 ) {
     let mut patience = Duration::ZERO;
-    while let Some(Batch { number, writes, callers }) = next(batches, patience, results) {
+    while let Some(batch) = next(batches, patience, results) {
+        let Batch { number, mut writes, mut ends, callers } = batch;
+        if !store.is_shared() {
+            keep_last_of_each(&mut writes);
+            ends = vec![writes.len()];
+        }
         checkpoint("registry-batch-decided");
         let mut pause = FIRST_PAUSE;
         let outcome = loop {
             let started = Instant::now();
-            match store.commit(&writes) {
+            match store.commit_actions(&writes, &ends) {
                 Ok(()) => {
                     let took = started.elapsed();
                     stats.committed(writes.len(), took);

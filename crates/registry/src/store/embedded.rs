@@ -19,7 +19,7 @@ use super::file::{self, FileMedium};
 use super::lock::DataLock;
 use super::medium::Medium;
 use super::verify::{CACHE_BYTES, FORMAT, FORMAT_ENTRY, META, RECORDS, verify};
-use super::{Key, Store, Write, refuse_too_long};
+use super::{Key, Store, VALUE_MAX_BYTES, Write, refuse_too_long};
 
 /// Keeps records in a redb file, or on another [`Medium`] that holds the bytes of one.
 pub struct RedbStore<M: Medium = FileMedium> {
@@ -121,7 +121,7 @@ impl<M: Medium> Store for RedbStore<M> {
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        refuse_too_long(writes)?;
+        refuse_too_long(writes, VALUE_MAX_BYTES)?;
         if writes.is_empty() {
             return Ok(());
         }

@@ -6,11 +6,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hotbay_core::order::Term;
 use hotbay_core::words::plain;
 use thiserror::Error;
 
+use super::Key;
 use super::lock::LockError;
-use super::{Key, VALUE_MAX_BYTES};
 
 /// Why a store could not be opened, read or written.
 #[derive(Debug, Error)]
@@ -84,8 +85,59 @@ pub enum StoreError {
         source: io::Error,
     },
 
-    #[error("the record of {key} has {bytes} bytes, and at most {VALUE_MAX_BYTES} can be stored")]
-    TooLong { key: Key, bytes: usize },
+    #[error("the record of {key} has {bytes} bytes, and at most {most} can be stored")]
+    TooLong { key: Key, bytes: usize, most: usize },
+
+    #[error("the record of {key} cannot be stored: {what}")]
+    Unfit { key: Key, what: String },
+
+    #[error("cannot {action} {object} now")]
+    Unreachable {
+        action: &'static str,
+        object: String,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
+    #[error("the server refuses to {action} {object}: {what}")]
+    Refused { action: &'static str, object: String, what: String },
+
+    #[error(
+        "another controller leads: {object} was written under term {by}, and this one has term {ours}"
+    )]
+    Deposed { object: String, by: Term, ours: Term },
+
+    #[error(
+        "the lead of this controller could not be renewed in time; another one takes over, or this one \
+         after a new start"
+    )]
+    LeadEnded,
+
+    #[error(
+        "{object} was written by the controller that led before, after this one had read it; start \
+         again"
+    )]
+    Overtaken { object: String },
+
+    #[error(
+        "{object} says that the records have format version {found}, and this release reads up to {reads}: a newer \
+         release has written them; start that one. Nothing was changed"
+    )]
+    NewerFormat { object: String, found: u64, reads: u64 },
+
+    #[error(
+        "the records have gone back in time: {object} is older now than it was before, as after etcd was restored \
+         from a backup. Nothing is decided on what this controller remembers; the next start compares the records \
+         with what the agents know, and `hotbay registry adopt` shows the differences"
+    )]
+    WentBack { object: String },
+
+    #[error(
+        "the status of {object} was changed by hand and is not what a controller has written; \
+         restore it from a backup, or delete {object} and rebuild the registry from the drives with \
+         `hotbay recover`"
+    )]
+    Edited { object: String },
 }
 
 impl StoreError {
@@ -95,6 +147,8 @@ impl StoreError {
             Self::NoSpace { .. } | Self::Io { .. } => true,
             // A disk that fails is often turned read-only by the kernel; a person can turn it back.
             Self::ReadOnly { .. } | Self::NoPermission { .. } => true,
+            // Rights and definitions that are missing are given by a person, while this waits.
+            Self::Unreachable { .. } | Self::Refused { .. } => true,
             Self::NoDataDirectory { .. }
             | Self::NotADirectory { .. }
             | Self::NotAFile { .. }
@@ -103,7 +157,14 @@ impl StoreError {
             | Self::OtherFormat { .. }
             | Self::OtherLibraryFormat { .. }
             | Self::Damaged { .. }
-            | Self::TooLong { .. } => false,
+            | Self::TooLong { .. }
+            | Self::Unfit { .. }
+            | Self::Deposed { .. }
+            | Self::LeadEnded
+            | Self::Overtaken { .. }
+            | Self::WentBack { .. }
+            | Self::NewerFormat { .. }
+            | Self::Edited { .. } => false,
         }
     }
 

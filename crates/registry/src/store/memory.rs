@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::error::StoreError;
-use super::{Key, Store, Write, refuse_too_long};
+use super::{Key, Store, VALUE_MAX_BYTES, Write, refuse_too_long};
 
 /// How a commit is to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Store for MemoryStore {
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        refuse_too_long(writes)?;
+        refuse_too_long(writes, VALUE_MAX_BYTES)?;
         if writes.is_empty() {
             return Ok(());
         }

@@ -1,9 +1,10 @@
 //! The bytes under the registry: which records exist, and when a change to them is durable.
 //!
 //! The registry's actor is the only caller. It loads everything once at its start, then only
-//! commits; what a record means is none of this module's business. Two stores keep the same
+//! commits; what a record means is none of this module's business. Two stores here keep the same
 //! promises: [`RedbStore`](embedded::RedbStore), one redb file in the data directory, and
 //! [`MemoryStore`](memory::MemoryStore), its twin for tests and simulation, with faults on request.
+//! On Kubernetes a third keeps each record as an object of its own.
 //!
 //! ```text
 //! data directory ── lock ── file (made, named, opened) ── verify (on a scratch copy) ── embedded
@@ -80,6 +81,9 @@ pub struct Key {
 }
 
 impl Key {
+    /// Of the registry's own record.
+    pub const REGISTRY: Self = Self { kind: Kind::Registry, id: 0 };
+
     /// Length of [`Key::to_bytes`].
     pub const BYTES: usize = 17;
 
@@ -115,32 +119,73 @@ pub enum Write {
     Delete { key: Key },
 }
 
-/// Keeps records. Calls block for as long as the disk takes.
+impl Write {
+    /// The record that it changes.
+    pub const fn key(&self) -> Key {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => *key,
+        }
+    }
+}
+
+/// Keeps records. Calls block for as long as the disk, or the server, takes.
 pub trait Store: Send + 'static {
-    /// Every record, in key order. Called once at start.
+    /// Every record, in key order. Called at start.
     fn load(&mut self) -> Result<Vec<(Key, Vec<u8>)>, StoreError>;
 
-    /// Applies the writes in their order, all or none; durable when it returns `Ok`.
+    /// Applies the writes of one action in their order; durable when it returns `Ok`.
     ///
     /// After an error the outcome is unknown (unless it is [`StoreError::TooLong`]: nothing was
-    /// written): the writes may be there as a whole, or not at all. [`Store::read`] tells which.
-    /// The same writes may be committed again as long as [`StoreError::retryable`] says so.
+    /// written). A store of one process then has all of the writes or none; a shared one keeps each
+    /// record by itself, and may have any first few of them: each such state is one that the planner
+    /// finishes. [`Store::read`] tells. The same writes may be committed again as long as
+    /// [`StoreError::retryable`] says so.
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError>;
+
+    /// Applies the writes of several actions; durable when it returns `Ok`. `ends` says where the
+    /// writes of each action end. After an error, as [`Store::commit`], each action by itself.
+    ///
+    /// A store of one process makes one commit of it. A shared one keeps the order within each
+    /// action, and of the writes to one record; the rest it may write in any order, at the same
+    /// time, and several writes to one record as one.
+    fn commit_actions(&mut self, writes: &[Write], ends: &[usize]) -> Result<(), StoreError> {
+        debug_assert_eq!(ends.last().copied().unwrap_or(0), writes.len());
+        self.commit(writes)
+    }
+
+    /// Whether other processes may write to it, until they hear that another leads. The records are
+    /// then loaded again after a new term stands in it.
+    fn is_shared(&self) -> bool {
+        false
+    }
 
     /// The record as it is durable now.
     fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError>;
 }
 
 /// Refuses a value that is too long before anything of its commit is written.
-fn refuse_too_long(writes: &[Write]) -> Result<(), StoreError> {
+pub fn refuse_too_long(writes: &[Write], most: usize) -> Result<(), StoreError> {
     for write in writes {
         if let Write::Put { key, value } = write
-            && value.len() > VALUE_MAX_BYTES
+            && value.len() > most
         {
-            return Err(StoreError::TooLong { key: *key, bytes: value.len() });
+            return Err(StoreError::TooLong { key: *key, bytes: value.len(), most });
         }
     }
     Ok(())
+}
+
+/// For a store that writes all as one: each write carries a whole record, so only the last of each
+/// counts.
+pub(crate) fn keep_last_of_each(writes: &mut Vec<Write>) {
+    let mut later = std::collections::BTreeSet::new();
+    let mut kept: Vec<_> = std::mem::take(writes)
+        .into_iter()
+        .rev()
+        .filter(|write| later.insert(write.key()))
+        .collect();
+    kept.reverse();
+    *writes = kept;
 }
 
 #[cfg(test)]

@@ -151,7 +151,11 @@ impl Cluster {
                             self.volume_name(volume),
                             self.node_name(node)
                         );
-                        effects.notices.push(Notice::plain(About::Volume(volume), text));
+                        effects.notices.push(Notice::plain(
+                            "VolumeAttached",
+                            About::Volume(volume),
+                            text,
+                        ));
                         self.put_attachment(record, &mut effects);
                         self.confirm(volume, node);
                     }
@@ -311,7 +315,7 @@ impl Cluster {
         }
     }
 
-    fn uses_on(&self, node: NodeId) -> impl Iterator<Item = VolumeId> {
+    pub(in crate::cluster) fn uses_on(&self, node: NodeId) -> impl Iterator<Item = VolumeId> {
         let all = (node, VolumeId::from_bits(0))..=(node, VolumeId::from_bits(u128::MAX));
         self.uses.range(all).map(|(_, volume)| *volume)
     }

@@ -92,7 +92,7 @@ impl Cluster {
                 self.volume_name(id),
                 self.node_name(node)
             );
-            effects.notices.push(Notice::warning(About::Volume(id), text));
+            effects.notices.push(Notice::warning("FakeAttachInvolved", About::Volume(id), text));
         }
         self.annotate_fake(id, FAKE_ATTACH, Some(YES.to_owned()), effects);
         self.annotate_fake(id, FAKE_DEVICE, device, effects);
@@ -105,7 +105,7 @@ impl Cluster {
                 self.volume_name(id),
                 self.node_name(node)
             );
-            effects.notices.push(Notice::plain(About::Volume(id), text));
+            effects.notices.push(Notice::plain("FakeAttachCleared", About::Volume(id), text));
         }
         self.annotate_fake(id, FAKE_ATTACH, None, effects);
         self.annotate_fake(id, FAKE_DEVICE, None, effects);
@@ -126,10 +126,12 @@ impl Cluster {
         let name = self.volume_name(id);
         let notice = match why_not {
             Some(why) => Notice::warning(
+                "VolumeMissing",
                 About::Volume(id),
                 format!("Volume {name} is {now}: it cannot be reached: {why}."),
             ),
             None => Notice::plain(
+                "VolumeReachable",
                 About::Volume(id),
                 format!(
                     "Volume {name} is {now}: it answers again. Its pod still has the dummy: restart the pod to give \
@@ -155,7 +157,7 @@ impl Cluster {
         if missing && in_place && answers {
             let text =
                 format!("Volume {} is OPERATIVE: its drive is there again.", self.volume_name(id));
-            effects.notices.push(Notice::plain(About::Volume(id), text));
+            effects.notices.push(Notice::plain("VolumeReachable", About::Volume(id), text));
             self.change_volume(id, effects, |record| record.operational = Operational::Operative);
         }
     }

@@ -144,7 +144,7 @@ impl Cluster {
         let Some(space) = &mut drive.space else { return };
         if space.trouble.as_ref() != Some(&why) {
             space.trouble = Some(why);
-            effects.notices.push(Notice::warning(About::Drive(id), text));
+            effects.notices.push(Notice::warning("LabelStuck", About::Drive(id), text));
         }
     }
 
@@ -271,7 +271,7 @@ impl Cluster {
         match state {
             VolumeState::Pending if whole => {
                 let text = format!("Volume {name} is made, on {}.", self.describe(id));
-                effects.notices.push(Notice::plain(About::Volume(volume), text));
+                effects.notices.push(Notice::plain("VolumeCreated", About::Volume(volume), text));
                 self.change_volume(volume, effects, |record| {
                     record.state = VolumeState::Created;
                     record.size_bytes = on_label;
@@ -284,7 +284,7 @@ impl Cluster {
                     "Volume {name} is not made: something else has its place on {}. Ask for it again.",
                     self.describe(id)
                 );
-                effects.notices.push(Notice::warning(About::Volume(volume), text));
+                effects.notices.push(Notice::warning("PlacementLost", About::Volume(volume), text));
                 self.change_volume(volume, effects, |record| {
                     record.state = VolumeState::Deleting;
                     record.since_ms = now_ms;
@@ -295,7 +295,7 @@ impl Cluster {
                     "Volume {name} is lost: the label of {} does not have it. It is not made again.",
                     self.describe(id)
                 );
-                effects.notices.push(Notice::warning(About::Volume(volume), text));
+                effects.notices.push(Notice::warning("VolumeLost", About::Volume(volume), text));
                 self.change_volume(volume, effects, |record| {
                     record.state = VolumeState::Lost;
                     record.since_ms = now_ms;
@@ -307,7 +307,7 @@ impl Cluster {
             VolumeState::Created if whole => self.found_unused(volume, effects),
             VolumeState::Lost if whole => {
                 let text = format!("Volume {name} is found again, on {}.", self.describe(id));
-                effects.notices.push(Notice::plain(About::Volume(volume), text));
+                effects.notices.push(Notice::plain("VolumeFound", About::Volume(volume), text));
                 self.change_volume(volume, effects, |record| {
                     record.state = VolumeState::Created;
                     record.since_ms = now_ms;
@@ -371,7 +371,7 @@ impl Cluster {
         }
     }
 
-    fn parts_on_label(&self, id: DriveId, volume: VolumeId) -> Vec<Segment> {
+    pub(super) fn parts_on_label(&self, id: DriveId, volume: VolumeId) -> Vec<Segment> {
         let space = self.drives[&id].space.as_ref();
         let mut extents: Vec<_> = space
             .iter()
@@ -380,30 +380,6 @@ impl Cluster {
             .collect();
         extents.sort_by_key(|extent| extent.part);
         extents.into_iter().map(Extent::segment).collect()
-    }
-
-    /// Volumes that labels have and no record knows, with the drive of each.
-    pub fn orphans(&self) -> impl Iterator<Item = (DriveId, &Extent)> {
-        let told = self.by_fill.iter().map(|(_, _, id)| &self.drives[id]);
-        let used = told.flat_map(|drive| {
-            let space = drive.space.iter().flat_map(|space| space.used());
-            space.map(|extent| (drive.record.id, extent))
-        });
-        used.filter(|(_, extent)| extent.part == 0 && !self.volumes.contains_key(&extent.volume))
-    }
-
-    /// Makes a record for a volume that only a label knows. False: no label does.
-    pub(super) fn make_known(&mut self, id: VolumeId, now_ms: u64, effects: &mut Effects) -> bool {
-        let found = self.orphans().find(|(_, extent)| extent.volume == id);
-        let Some((drive, extent)) = found.map(|(drive, extent)| (drive, extent.clone())) else {
-            return false;
-        };
-        let parts = self.parts_on_label(drive, id);
-        let record = VolumeRecord::of_label(&extent, &parts, now_ms);
-        effects.writes.push(super::super::Write::Volume(Box::new(record.clone())));
-        self.insert_volume(record);
-        self.allocate(id, drive, Allocation { parts, exclusive: false }, effects);
-        true
     }
 
     /// Only the newest session of the node that a drive is on may speak of it.

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The drive's record decides where a volume is, the label whether it is there ([`labels`]); who may use it is decided
-//! in [`attachments`]; what pods get while it cannot be reached is noted in [`fake`]; how it grows is in [`expand`].
+//! in [`attachments`]; what pods get while it cannot be reached is noted in [`fake`]; how it grows is in [`expand`];
+//! what only a label knows is in [`orphans`].
 
 mod attachments;
 mod expand;
@@ -17,6 +18,9 @@ mod fake;
 #[cfg(test)]
 mod fake_tests;
 mod labels;
+#[cfg(test)]
+mod orphan_tests;
+mod orphans;
 mod placement;
 #[cfg(test)]
 mod size_tests;
@@ -182,6 +186,7 @@ impl Cluster {
                 volume
             }
             VolumeRequest::Attach { id, volume, node, read_only } => {
+                self.know_for_use(volume, node, now_ms, &mut effects)?;
                 self.attach_volume(id, (volume, node), read_only, now_ms, &mut effects)?;
                 volume
             }
@@ -206,11 +211,16 @@ impl Cluster {
         now_ms: u64,
         effects: &mut Effects,
     ) -> Result<VolumeId, VolumeRefused> {
+        let mut unplaced = None;
         if let Some(there) = self.volume_by_name(&wish.name) {
-            return match difference(&there.record, &wish) {
-                Some(difference) => Err(VolumeRefused::NameTaken { name: wish.name, difference }),
-                None => Ok(there.record.id),
-            };
+            if let Some(difference) = difference(&there.record, &wish) {
+                return Err(VolumeRefused::NameTaken { name: wish.name, difference });
+            }
+            // Of this very action a registry may have kept the first record alone, and ended.
+            if there.drive.is_some() || there.record.state != VolumeState::Pending {
+                return Ok(there.record.id);
+            }
+            unplaced = Some(there.record.id);
         }
         let group = class::group(&wish.class, wish.claim.as_ref());
         let sought = Sought {
@@ -227,6 +237,12 @@ impl Cluster {
             });
         };
         let exclusive = wish.class.sharing == Sharing::Exclusive;
+        let allocation = Allocation { parts: vec![segment], exclusive };
+        if let Some(id) = unplaced {
+            self.allocate(id, drive, allocation, effects);
+            self.order_label(drive, effects);
+            return Ok(id);
+        }
         let record = VolumeRecord {
             id,
             name: wish.name,
@@ -244,7 +260,7 @@ impl Cluster {
         // The volume first: one without a place is harmless, a place without its volume would be nobody's.
         effects.writes.push(Write::Volume(Box::new(record.clone())));
         self.insert_volume(record);
-        self.allocate(id, drive, Allocation { parts: vec![segment], exclusive }, effects);
+        self.allocate(id, drive, allocation, effects);
         self.order_label(drive, effects);
         Ok(id)
     }
@@ -268,7 +284,7 @@ impl Cluster {
             VolumeState::Pending | VolumeState::Created | VolumeState::Lost => {
                 let text =
                     format!("Volume {} is deleted, asked by {asked_by}.", volume.record.name);
-                effects.notices.push(Notice::plain(About::Volume(id), text));
+                effects.notices.push(Notice::plain("DeleteRequested", About::Volume(id), text));
                 self.change_volume(id, effects, |record| {
                     record.state = VolumeState::Deleting;
                     record.since_ms = now_ms;
@@ -304,7 +320,7 @@ impl Cluster {
                  erased.",
                 self.volume_name(id)
             );
-            effects.notices.push(Notice::warning(About::Volume(id), text));
+            effects.notices.push(Notice::warning("VolumeDeletedUnerased", About::Volume(id), text));
             self.change_volume(id, effects, |record| record.state = VolumeState::Deleted);
             self.volume_by_name.remove(&self.volumes[&id].record.name);
         }
@@ -403,12 +419,33 @@ impl Cluster {
     }
 
     pub(super) fn insert_volume(&mut self, record: VolumeRecord) {
-        // One that is deleted for all who used it leaves its name to another.
+        // One that is deleted for all who used it leaves its name to another; one that a label brings back takes none.
         if record.state != VolumeState::Deleted {
-            self.volume_by_name.insert(record.name.clone(), record.id);
+            self.volume_by_name.entry(record.name.clone()).or_insert(record.id);
         }
         let volume = Volume { drive: None, attachments: BTreeMap::new(), fence: None, record };
         self.volumes.insert(volume.record.id, volume);
+    }
+
+    /// Its place goes before the record of a deleted volume does. What is found without a place has none on a label
+    /// either; were its drive unknown, its extent would be shown as an orphan and kept.
+    pub(super) fn note_half_deleted(&mut self) {
+        let half = self.volumes.values().filter(|volume| {
+            let state = volume.record.state;
+            volume.drive.is_none() && matches!(state, VolumeState::Deleting | VolumeState::Deleted)
+        });
+        self.half_deleted = half.map(|volume| volume.record.id).collect();
+    }
+
+    /// With the first agent that registers, what a registry before did not finish is finished.
+    pub(super) fn finish_half_deleted(&mut self, effects: &mut Effects) {
+        for id in std::mem::take(&mut self.half_deleted) {
+            let unplaced =
+                |volume: &Volume| volume.drive.is_none() && volume.attachments.is_empty();
+            if self.volumes.get(&id).is_some_and(unplaced) {
+                self.forget_volume(id, effects);
+            }
+        }
     }
 
     /// Nothing is left of it.

@@ -30,6 +30,7 @@ pub struct Sought<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
     OtherNode,
+    Cordoned,
     Denied(Vec<Denied>),
     NotInOperation { state: State },
     Leaving,
@@ -49,6 +50,7 @@ impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherNode => f.write_str("on a node that was not asked for"),
+            Self::Cordoned => f.write_str("its node is cordoned"),
             Self::Denied(denied) => {
                 let words: Vec<_> = denied.iter().map(ToString::to_string).collect();
                 write!(f, "not in operation ({})", words.join("; "))
@@ -216,8 +218,9 @@ impl Cluster {
 
     /// What speaks against a drive; with `first`, no more than one reason is looked for.
     fn unfit(&self, drive: &Drive, sought: &Sought<'_>, first: bool) -> Vec<Unfit> {
-        let checks: [&dyn Fn() -> Option<Unfit>; 4] = [
+        let checks: [&dyn Fn() -> Option<Unfit>; 5] = [
             &|| self.out_of_operation(drive),
+            &|| self.is_cordoned(drive.record.node).then_some(Unfit::Cordoned),
             &|| elsewhere(drive, sought),
             &|| no_room(drive, sought),
             &|| self.bad_company(drive, sought),

@@ -1,12 +1,13 @@
 //! A registry with one node and its drives, and an agent that keeps labels: lives of volumes, and every row of the
 //! table in [`super::labels`].
 
+mod cut;
 mod erasing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::AttachmentState;
-use super::super::testing::{device, lead, store};
+use super::super::testing::{act, device, lead, store};
 use super::super::{Effects, Event, FreshIds, Records, Refused, Reply};
 use super::*;
 use crate::cms::{Action, Target};
@@ -311,22 +312,26 @@ fn a_pending_volume_that_is_deleted_is_withdrawn() {
     assert!(matches!(answer.result, LabelResult::Refused { .. }), "it comes too late for good");
 }
 
+/// 20 MiB at the beginning of a drive, of which there is no record.
+pub(super) fn forgotten(volume: VolumeId) -> Extent {
+    Extent {
+        volume,
+        part: 0,
+        start_bytes: FIRST_MIB * MIB,
+        length_bytes: 20 * MIB,
+        usage: Use::Used,
+        formatted: true,
+        name: "old".parse().unwrap(),
+        claim: None,
+    }
+}
+
 #[test]
 fn what_the_label_has_and_nobody_knows_is_an_orphan() {
     let mut world = World::new(&[100]);
     let drive = DriveId::from_bits(1);
     let orphan = VolumeId::from_bits(77);
-    let extent = Extent {
-        volume: orphan,
-        part: 0,
-        start_bytes: FIRST_MIB * MIB,
-        length_bytes: 20 * MIB,
-        usage: Use::Used,
-        formatted: false,
-        name: "old".parse().unwrap(),
-        claim: None,
-    };
-    world.labels.get_mut(&drive).unwrap().extents.push(extent);
+    world.labels.get_mut(&drive).unwrap().extents.push(forgotten(orphan));
     world.attach_all();
     world.settle();
     let orphans: Vec<_> = world.cluster.orphans().map(|(_, extent)| extent.volume).collect();
@@ -400,6 +405,24 @@ fn an_exclusive_volume_has_its_drive_for_itself() {
     let others: Vec<_> =
         (0..3).map(|n| world.create(&format!("other-{n}"), 20, &[]).unwrap()).collect();
     assert!(others.iter().all(|id| world.drive_of(*id) != world.drive_of(alone)));
+}
+
+#[test]
+fn a_cordoned_node_keeps_its_volumes_and_gets_no_new_one() {
+    let mut world = World::new(&[100]);
+    let first = world.create("first", 10, &[]).unwrap();
+    world.settle();
+    let cordon = |cordoned| Action::CordonHost { host: "node-a".into(), cordoned };
+    act(&mut world.cluster, cordon(true));
+    let (class, nodes) = (Class { max_shares: 1, ..Class::default() }, BTreeSet::new());
+    let sought = Sought { bytes: MIB, class: &class, group: None, nodes: &nodes, preferred: &[] };
+    assert_eq!(world.cluster.room(&sought), Room::default());
+    let (place, judged) = world.cluster.explain_placement(&sought);
+    assert_eq!((place, &judged[0].unfit[..]), (None, &[Unfit::Cordoned][..]));
+    assert!(world.create("second", 10, &[]).is_err());
+    assert_eq!(world.state(first), Some(VolumeState::Created));
+    act(&mut world.cluster, cordon(false));
+    assert!(world.create("second", 10, &[]).is_ok());
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Played {
             events: EventLog::new(),
             stats: Arc::new(Stats::new()),
         };
-        let actor = Actor::new(cluster, surroundings, writer, shown);
+        let actor = Actor::new(cluster, Mandate::without_end(), surroundings, writer, shown);
         let mut this = Self { actor, batches };
         let session = SessionNumber::from_number(1);
         let (registration, fresh) = registration();
@@ -157,4 +157,15 @@ fn one_who_is_alone_never_waits() {
             played.waited();
         }
     }
+}
+
+/// A leader that was stopped in the middle of a write hears that it is durable only after its lead is over.
+#[test]
+fn nothing_leaves_after_the_lead_is_over() {
+    let mut played = Played::new();
+    let mut asked = played.add(0);
+    played.actor.mandate.end();
+    assert_eq!(played.commit(), 1);
+    let heard = asked.try_recv();
+    assert_eq!(heard.map(|_| ()), Err(oneshot::error::TryRecvError::Closed), "it spoke");
 }

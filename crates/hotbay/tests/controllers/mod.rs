@@ -1,0 +1,376 @@
+//! Controllers as processes on one real API server, one address for all of them, as a Service has, and an agent. Tests
+//! of who leads, of what comes of a restored etcd and of bad input use it.
+//!
+//! - [`agent`]: an agent over files, with what it mounts.
+//! - [`service`]: the one address.
+
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
+pub(crate) mod agent;
+pub(crate) mod csi;
+mod service;
+
+use std::fs;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use hotbay_rig::{ControlPlane, Settings};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use agent::Agent;
+use service::Service;
+
+pub(crate) const HOTBAY: &str = env!("CARGO_BIN_EXE_hotbay");
+pub(crate) const DEFINITIONS: &str = include_str!("../../../../deploy/crds.yaml");
+/// Seconds.
+pub(crate) const LEASE_DURATION: u64 = 3;
+/// How long anything may take, on a machine that has much else to do.
+const LIMIT: Duration = Duration::from_secs(90);
+const STEP: Duration = Duration::from_millis(50);
+
+/// Asks until the answer is as wanted; fails with what was heard last.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
+    let give_up = Instant::now() + LIMIT;
+    loop {
+        match ask() {
+            Ok(answer) => return answer,
+            Err(heard) => {
+                assert!(Instant::now() < give_up, "not in time: {what}; last heard: {heard}");
+            }
+        }
+        sleep(STEP);
+    }
+}
+
+/// Waits for something that is or is not.
+pub(crate) fn until_true(what: &str, mut is: impl FnMut() -> bool) {
+    until(what, || is().then_some(()).ok_or_else(|| "not yet".to_owned()));
+}
+
+/// The agents of all rigs have one name, and one machine has one agent of a name: the tests of a program take turns,
+/// and programs that run beside each other do so by a lock of this file.
+static TURN: Mutex<()> = Mutex::new(());
+const TURNS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/controllers/mod.rs");
+
+pub(crate) struct Rig {
+    /// Ended first, in this order.
+    pub(crate) agent: Option<Agent>,
+    pub(crate) controllers: Vec<Controller>,
+    service: Service,
+    pub(crate) plane: ControlPlane,
+    /// Seconds.
+    lease_duration: u64,
+    /// Whose rights the controllers have.
+    pub(crate) kubeconfig: PathBuf,
+    folder: TempDir,
+    _turn: (MutexGuard<'static, ()>, File),
+}
+
+impl Rig {
+    pub(crate) fn new(controllers: usize) -> Self {
+        Self::with_lease(controllers, LEASE_DURATION)
+    }
+
+    pub(crate) fn with_lease(controllers: usize, lease_duration: u64) -> Self {
+        let mut rig = Self::without_controllers(lease_duration);
+        rig.controllers = (0..controllers).map(|number| rig.controller(number)).collect();
+        rig
+    }
+
+    /// A control plane with the definitions, and nothing of Hotbay that runs.
+    pub(crate) fn without_controllers(lease_duration: u64) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns = File::open(TURNS).unwrap();
+        turns.lock().unwrap();
+        let folder = tempfile::Builder::new().prefix("hotbay-lead-").tempdir().unwrap();
+        let plane = ControlPlane::start(folder.path(), &Settings::default()).unwrap();
+        let kubectl = plane.kubectl();
+        kubectl.apply(DEFINITIONS).unwrap();
+        let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
+        kubectl.run(&wait).unwrap();
+        kubectl.run(&["create", "namespace", "hotbay"]).unwrap();
+        let (service, kubeconfig) = (Service::start(), plane.kubeconfig().to_owned());
+        let controllers = Vec::new();
+        Self {
+            agent: None,
+            controllers,
+            service,
+            plane,
+            lease_duration,
+            kubeconfig,
+            folder,
+            _turn: (turn, turns),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The address of all controllers.
+    pub(crate) fn address(&self) -> String {
+        self.service.address.to_string()
+    }
+
+    /// A file that names a step: the controller that reaches it removes the file, and stops.
+    pub(crate) fn stop_file(&self) -> PathBuf {
+        self.path("stop")
+    }
+
+    /// A controller with doors of its own.
+    pub(crate) fn controller(&self, number: usize) -> Controller {
+        let folder = self.path(&format!("c{number}"));
+        fs::create_dir_all(&folder).unwrap();
+        let (agents, health) = (free_address(), free_address());
+        let mut command = Command::new(HOTBAY);
+        command
+            .args(["controller", "--no-config", "--kubernetes", "--kubeconfig"])
+            .arg(&self.kubeconfig)
+            .args(["--identity", &format!("c{number}"), "--advertise", "127.0.0.1"])
+            .args(["--lease-duration", &self.lease_duration.to_string()])
+            .args(["--listen-agents", &agents.to_string(), "--health", &health.to_string()])
+            .arg("--listen")
+            .arg(folder.join("api.sock"))
+            .arg("--http")
+            .arg(folder.join("http.sock"))
+            .arg("--csi")
+            .arg(folder.join("csi.sock"))
+            .arg("--data-dir")
+            .arg(folder.join("data"))
+            .env("HOTBAY_STOP", self.stop_file());
+        let process = Ended::start(command, &folder.join("log"));
+        self.service.serve_with(number, agents);
+        Controller { number, folder, health, process }
+    }
+
+    /// Starts a controller that has ended, as a kubelet does.
+    pub(crate) fn restart(&mut self, number: usize) {
+        self.controllers[number].process.kill();
+        self.controllers[number] = self.controller(number);
+    }
+
+    /// Starts every controller that has ended; says how many.
+    pub(crate) fn restart_ended(&mut self) -> usize {
+        let ended = self
+            .controllers
+            .iter_mut()
+            .filter_map(|controller| controller.process.has_ended().then_some(controller.number));
+        let ended: Vec<_> = ended.collect();
+        ended.iter().for_each(|number| self.restart(*number));
+        ended.len()
+    }
+
+    /// Which controller holds the Lease, once one does that is not `not`.
+    pub(crate) fn leader(&self, not: Option<usize>) -> usize {
+        until("somebody leads", || {
+            let lease = self.lease();
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            let number = holder.split('_').next().and_then(|name| name.strip_prefix('c'));
+            let leader = number.and_then(|number| number.parse().ok());
+            leader.filter(|leader| Some(*leader) != not).ok_or_else(|| holder.to_owned())
+        })
+    }
+
+    pub(crate) fn lease(&self) -> Value {
+        let lease = ["get", "lease", "-n", "hotbay", "hotbay-controller", "-o", "json"];
+        let lease = self.plane.kubectl().run(&lease);
+        lease.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
+    }
+
+    /// The client, at the controller that leads; asked again until somebody does, and says yes.
+    pub(crate) fn client(&self, arguments: &[&str]) -> String {
+        until(&format!("hotbay {arguments:?}"), || self.try_client(arguments))
+    }
+
+    /// The same once, with each of the controllers: only the one that leads answers.
+    pub(crate) fn try_client(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut said = Vec::new();
+        for controller in &self.controllers {
+            match controller.run(arguments) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => said.push(error),
+            }
+        }
+        Err(said.join("; "))
+    }
+
+    /// What the client prints of objects, as JSON.
+    pub(crate) fn shown(&self, arguments: &[&str]) -> Value {
+        let text = self.client(&[arguments, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// All objects of a kind, as the API server has them.
+    pub(crate) fn objects(&self, plural: &str) -> Vec<Value> {
+        let kind = format!("{plural}.hotbay.dev");
+        let text = self.plane.kubectl().run(&["get", &kind, "-o", "json"]).unwrap();
+        let list: Value = serde_json::from_str(&text).unwrap();
+        list["items"].as_array().unwrap().clone()
+    }
+
+    /// An agent over files of these sizes, none of them in operation. It knows the one address alone.
+    pub(crate) fn start_idle_agent(&mut self, drives: &[u64]) {
+        let created = ["token", "create", "node-a", "--address", &self.address()];
+        let token = self.client(&created);
+        let folder = self.path("agent");
+        self.agent = Some(Agent::start(folder, token.trim(), drives));
+        until("the node is ready", || {
+            let node = self.try_client(&["get", "nodes", "node-a", "-o", "json"])?;
+            node.contains("\"ready\": true").then_some(()).ok_or(node)
+        });
+    }
+
+    /// An agent over so many files of the same size, which are in operation.
+    pub(crate) fn start_agent(&mut self, drives: usize, bytes: u64) {
+        self.start_agent_over(&vec![bytes; drives]);
+    }
+
+    /// An agent over files of these sizes, which are in operation.
+    pub(crate) fn start_agent_over(&mut self, drives: &[u64]) {
+        self.start_idle_agent(drives);
+        self.drives_are_in_operation();
+    }
+
+    /// The agent that was there before, after its end.
+    pub(crate) fn start_agent_again(&mut self) {
+        self.agent.as_mut().unwrap().restart();
+    }
+
+    /// Has every drive added, which changes nothing where they are, and waits until the agent has them open.
+    pub(crate) fn drives_are_in_operation(&self) {
+        self.client(&["host", "add", "node-a", "--wait"]);
+    }
+
+    /// What the drive over the agent's file of this number is called.
+    pub(crate) fn drive_name(&self, number: usize) -> String {
+        let path = self.agent().drives[number].to_str().unwrap();
+        let drives = self.objects("drives");
+        let is_it = |drive: &&Value| drive["status"]["path"] == path;
+        let drive = drives.iter().find(is_it).unwrap_or_else(|| panic!("no {path} in {drives:?}"));
+        drive["metadata"]["name"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) fn agent(&self) -> &Agent {
+        self.agent.as_ref().unwrap()
+    }
+
+    pub(crate) fn logs(&self) -> String {
+        let all = self.controllers.iter().map(|each| format!("c{}:\n{}", each.number, each.log()));
+        let agent = self.agent.as_ref().map(Agent::log).unwrap_or_default();
+        all.collect::<Vec<_>>().join("\n") + "\nagent:\n" + &agent
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.logs());
+        }
+    }
+}
+
+pub(crate) struct Controller {
+    pub(crate) number: usize,
+    folder: PathBuf,
+    health: SocketAddr,
+    pub(crate) process: Ended,
+}
+
+impl Controller {
+    pub(crate) fn csi(&self) -> PathBuf {
+        self.folder.join("csi.sock")
+    }
+
+    /// What all processes of this number have said.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// What it answers to a kubelet's probe: the code, and the words.
+    pub(crate) fn probe(&self, path: &str) -> Result<String, String> {
+        let ask = || -> std::io::Result<String> {
+            let mut stream = TcpStream::connect(self.health)?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer)?;
+            Ok(answer)
+        };
+        let answer = ask().map_err(|error| error.to_string())?;
+        if answer.starts_with("HTTP/1.1 200") { Ok(answer) } else { Err(answer) }
+    }
+
+    /// The client, at the socket of this controller; it answers only while it leads.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let api = format!("unix:{}", self.folder.join("api.sock").display());
+        let mut command = Command::new(HOTBAY);
+        command.args(["--api", &api]).args(arguments).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        if output.status.success() {
+            return Ok(printed);
+        }
+        Err(printed + &String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+/// A process that ends with the test.
+pub(crate) struct Ended {
+    child: Child,
+}
+
+impl Ended {
+    pub(crate) fn start(mut command: Command, log: &Path) -> Self {
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        Self { child: command.spawn().unwrap() }
+    }
+
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Whether it is stopped, as by SIGSTOP.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        let stat = stat.unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end; whether it ended well.
+    pub(crate) fn ends(&mut self) -> bool {
+        until("the process ends", || {
+            let ended = self.child.try_wait().unwrap();
+            ended.map(|status| status.success()).ok_or_else(|| "it runs".to_owned())
+        })
+    }
+
+    pub(crate) fn kill(&mut self) {
+        // It may be gone already.
+        self.child.kill().unwrap_or_default();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// An address that was free a moment ago.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}

@@ -1,0 +1,29 @@
+//! Definitions of an older release: the server leaves out what they do not know.
+
+use crate::controllers::{DEFINITIONS, Rig, until};
+use crate::{object, said, until_said};
+
+const DRIVES: [&str; 2] = ["crd", "drives.hotbay.dev"];
+
+pub(crate) fn of_an_older_release(rig: &mut Rig) {
+    let (before, drive) = (said(rig), rig.drive_name(1));
+    let mut definition = object(rig, &DRIVES);
+    let status = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    let fields = status["status"]["properties"].as_object_mut().unwrap();
+    fields.remove("checksum").unwrap();
+    // Else kubectl would note it as a wish, and the apply below would take it away.
+    definition["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    rig.plane.kubectl().with_input(&["replace", "-f", "-"], &definition.to_string()).unwrap();
+    // The server takes a moment until it keeps to it: until then writes are as before.
+    let mut in_operation = true;
+    until("a drive cannot be written", || {
+        in_operation = !in_operation;
+        let action = if in_operation { "add" } else { "remove" };
+        let answer = rig.try_client(&["drive", action, &drive]).unwrap_or_else(|error| error);
+        answer.contains("apply the definitions of this release").then_some(()).ok_or(answer)
+    });
+    until_said(rig, "its definition of Drive does not keep all of the status", &before);
+    rig.plane.kubectl().apply(DEFINITIONS).unwrap();
+    until_said(rig, "the store can be written again", &before);
+    rig.client(&["drive", "add", &drive, "--wait"]);
+}

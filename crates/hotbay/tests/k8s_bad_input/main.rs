@@ -1,0 +1,89 @@
+//! What people and accidents do to a cluster, with the product's own controllers on a real API server: each is told in
+//! words that name the way out, nothing else stops, and it ends well when the way is taken.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../controllers/mod.rs"]
+mod controllers;
+mod definitions;
+mod edited;
+mod lease;
+mod rights;
+
+use std::time::Instant;
+
+use serde_json::Value;
+
+use controllers::{Rig, until};
+
+type Case = fn(&mut Rig);
+
+/// On one control plane, one after the other: each leaves everything well.
+const CASES: [(&str, Case); 8] = [
+    ("a Lease that is stolen", lease::stolen),
+    ("a Lease that is deleted, or filled with nonsense", lease::deleted_or_nonsense),
+    ("annotations of 200 KB", edited::long_annotations),
+    ("statuses edited while nobody led", edited::at_rest),
+    ("a Registry edited while nobody led", edited::registry_at_rest),
+    ("records of a newer release", edited::of_a_newer_release),
+    ("definitions of an older release", definitions::of_an_older_release),
+    ("rights that are too small", rights::too_small),
+];
+
+#[test]
+fn what_is_wrong_is_told_and_stops_nothing_else() {
+    let mut rig = Rig::without_controllers(controllers::LEASE_DURATION);
+    rig.kubeconfig = rights::kubeconfig(&rig);
+    rig.controllers = (0..2).map(|number| rig.controller(number)).collect();
+    rig.start_agent(2, 128 << 20);
+    rig.client(&["volume", "create", "kept", "--size", "16MiB"]);
+    for (what, case) in CASES {
+        let began = Instant::now();
+        case(&mut rig);
+        is_well(&mut rig);
+        println!("{what}: {:?}", began.elapsed());
+    }
+}
+
+/// Everything that was there is there, and what is asked for is done.
+fn is_well(rig: &mut Rig) {
+    until("all is well", || {
+        rig.restart_ended();
+        rig.try_client(&["status"])
+    });
+    until("the volume is there", || {
+        let volumes = rig.try_client(&["get", "volumes", "-o", "json"])?;
+        volumes.contains("\"kept\"").then_some(()).ok_or(volumes)
+    });
+    rig.client(&["volume", "create", "probe", "--size", "16MiB"]);
+    rig.client(&["volume", "delete", "probe", "--yes"]);
+}
+
+/// Waits until one of the controllers has said this, after what it had said before.
+fn until_said(rig: &mut Rig, words: &str, after: &[String]) {
+    until(&format!("a controller says {words:?}"), || {
+        rig.restart_ended();
+        let new = rig.controllers.iter().enumerate().map(|(number, controller)| {
+            let before = after.get(number).map_or(0, String::len);
+            controller.log()[before..].to_owned()
+        });
+        let new: Vec<_> = new.collect();
+        new.iter().any(|log| log.contains(words)).then_some(()).ok_or_else(|| new.join("\n"))
+    });
+}
+
+/// What the controllers have said so far.
+fn said(rig: &Rig) -> Vec<String> {
+    rig.controllers.iter().map(controllers::Controller::log).collect()
+}
+
+/// One object, as the server has it.
+fn object(rig: &Rig, what: &[&str]) -> Value {
+    let text = rig.plane.kubectl().run(&[&["get", "-o", "json"], what].concat()).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Ends all controllers, as if they were scaled down.
+fn stop(rig: &mut Rig) {
+    rig.controllers.iter_mut().for_each(|controller| controller.process.kill());
+}

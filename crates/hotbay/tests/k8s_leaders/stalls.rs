@@ -1,0 +1,239 @@
+//! The leader stalls between a decision and its write, between the two calls of a new object, and between two writes of
+//! one action, with creates and updates under way; it goes on when another leads, at once or long after. What it still
+//! sends stands as an earlier decision or comes too late, and nothing is done twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use crate::rig::csi::{create, dial, publish};
+use crate::rig::{LEASE_DURATION, Rig, until, until_true};
+
+/// Volumes that are asked for in each round.
+const VOLUMES: usize = 16;
+
+/// When the stalled process goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goes {
+    /// As soon as another holds the Lease: before that one has written anything, maybe.
+    AtOnce,
+    /// When all that was asked for is done.
+    Late,
+}
+
+const ROUNDS: [(&str, Goes); 6] = [
+    ("registry-batch-decided", Goes::AtOnce),
+    ("object-made", Goes::Late),
+    ("object-written", Goes::AtOnce),
+    ("registry-batch-decided", Goes::Late),
+    ("object-made", Goes::AtOnce),
+    ("object-written", Goes::Late),
+];
+
+/// Follows all objects of a kind, from the first to the last version.
+struct Follower {
+    kubectl: Child,
+    file: PathBuf,
+}
+
+/// One version of an object: who it is, the generation of a drive, and the number of the term that wrote it.
+#[derive(Debug)]
+struct Version {
+    uid: String,
+    generation: u64,
+    term: u64,
+}
+
+impl Follower {
+    fn start(rig: &Rig, plural: &str) -> Self {
+        let file = rig.path(&format!("{plural}.seen"));
+        let path = concat!(
+            "jsonpath={.metadata.uid} {.status.record.generation}",
+            " {.status.term.number}{\"\\n\"}"
+        );
+        let mut kubectl = rig.plane.kubectl().command();
+        kubectl.args(["get", &format!("{plural}.hotbay.dev"), "--watch", "--request-timeout=0"]);
+        kubectl.args(["--output", path]).stdout(File::create(&file).unwrap());
+        Self { kubectl: kubectl.stdin(Stdio::null()).spawn().unwrap(), file }
+    }
+
+    /// Every version that has a status.
+    fn seen(&self) -> Vec<Version> {
+        let text = fs::read_to_string(&self.file).unwrap();
+        let version = |line: &str| {
+            let words: Vec<_> = line.split(' ').collect();
+            let [uid, generation, term] = words[..] else { panic!("{line:?}") };
+            let number = |text: &str| text.parse().unwrap_or(0);
+            let uid = uid.to_owned();
+            Version { uid, generation: number(generation), term: number(term) }
+        };
+        text.lines().map(version).filter(|version| version.term > 0).collect()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.kubectl.kill().unwrap_or_default();
+        self.kubectl.wait().unwrap();
+    }
+}
+
+/// Neither the generation of a drive nor the term of whoever wrote an object ever went down.
+fn assert_only_rising(follower: &Follower) -> usize {
+    let seen = follower.seen();
+    let mut last: BTreeMap<&str, &Version> = BTreeMap::new();
+    for version in &seen {
+        if let Some(before) = last.insert(&version.uid, version) {
+            assert!(before.generation <= version.generation, "{before:?}, then {version:?}");
+            assert!(before.term <= version.term, "{before:?}, then {version:?}");
+        }
+    }
+    seen.len()
+}
+
+/// Asks for volumes, and has the node use them, through controllers that do not lead; counts what is done.
+fn ask(rig: &Rig, runtime: &Runtime, leader: usize, round: usize) -> Arc<AtomicUsize> {
+    let done = Arc::new(AtomicUsize::new(0));
+    let node = rig.objects("storagenodes")[0]["status"]["id"].as_str().unwrap().to_owned();
+    let _on_it = runtime.enter();
+    let others = rig.controllers.iter().filter(|each| each.number != leader);
+    let clients: Vec<_> = others.map(|each| dial(each.csi())).collect();
+    for number in 0..VOLUMES {
+        let (client, done) = (clients[number % clients.len()].clone(), Arc::clone(&done));
+        let (name, node) = (format!("stall-{round}-{number}"), node.clone());
+        runtime.spawn(async move {
+            let volume = create(client.clone(), name).await;
+            publish(client, &volume, &node).await;
+            done.fetch_add(1, Ordering::SeqCst);
+        });
+    }
+    done
+}
+
+/// Wishes by its object that a drive be in operation, or not.
+fn wish(rig: &Rig, drive: &str, in_operation: bool) {
+    let patch = format!(r#"{{"spec":{{"inOperation":{in_operation}}}}}"#);
+    let drive = format!("drive/{drive}");
+    rig.plane.kubectl().run(&["patch", &drive, "--type", "merge", "-p", &patch]).unwrap();
+}
+
+/// Whether the wish about a drive is fulfilled.
+fn is_as_wished(rig: &Rig, drive: &str, in_operation: bool) -> bool {
+    let drives = rig.objects("drives");
+    let drive = drives.iter().find(|each| each["metadata"]["name"] == drive).unwrap();
+    let state = drive["status"]["state"].as_str().unwrap_or_default();
+    state == if in_operation { "AttachedDevice" } else { "DetachedDevice" }
+}
+
+/// One stall; gives how long nobody led.
+fn stall(rig: &mut Rig, runtime: &Runtime, round: usize, spare: &str) -> Duration {
+    let (step, goes) = ROUNDS[round];
+    let leader = rig.leader(None);
+    until_true("everybody is ready", || {
+        rig.controllers.iter().all(|each| each.probe("/readyz").is_ok())
+    });
+    let (stop, in_operation) = (rig.stop_file(), round.is_multiple_of(2));
+    fs::write(&stop, step).unwrap();
+    let done = ask(rig, runtime, leader, round);
+    wish(rig, spare, in_operation);
+    until_true("the leader stalls", || !stop.exists());
+    let since = Instant::now();
+    until_true("it is stopped", || rig.controllers[leader].process.is_stopped());
+    let next = rig.leader(Some(leader));
+    let took = since.elapsed();
+    assert!(rig.controllers[next].probe("/readyz").is_ok());
+    if goes == Goes::AtOnce {
+        rig.controllers[leader].process.signal(Signal::CONT);
+    }
+    // One that finds a late write of the one before ends, and starts again.
+    let mut restarted = 0;
+    until("all that was asked for is done", || {
+        restarted += rig.restart_ended();
+        let done = done.load(Ordering::SeqCst);
+        let wished = is_as_wished(rig, spare, in_operation);
+        if done == VOLUMES && wished { Ok(()) } else { Err(format!("{done}, drive {wished}")) }
+    });
+    if goes == Goes::Late {
+        rig.controllers[leader].process.signal(Signal::CONT);
+        until_true("the old leader ends", || rig.controllers[leader].process.has_ended());
+    }
+    until("everybody is ready again", || {
+        restarted += rig.restart_ended();
+        rig.controllers.iter().try_for_each(|each| each.probe("/readyz").map(drop))
+    });
+    assert!(restarted > 0, "a process that had lost its lead went on");
+    println!(
+        "stalled at {step}, went on {goes:?}: another led after {took:?} (lease {LEASE_DURATION} s), all done after \
+         {:?}, {restarted} processes started again",
+        since.elapsed()
+    );
+    took
+}
+
+/// What is on the labels, in the objects and in the agent's memory is the same.
+fn assert_all_agree(rig: &Rig) {
+    let volumes = rig.objects("volumes");
+    let name = |volume: &Value| volume["status"]["record"]["name"].to_string();
+    let names: BTreeSet<_> = volumes.iter().map(name).collect();
+    assert_eq!((volumes.len(), names.len()), (VOLUMES * ROUNDS.len(), VOLUMES * ROUNDS.len()));
+    let id = |object: &Value| object["status"]["id"].as_str().unwrap().to_owned();
+    let mut known: Vec<_> = volumes.iter().map(id).collect();
+    let labels = rig.agent().labels();
+    let extents = labels.iter().flat_map(|label| label["extents"].as_array().unwrap());
+    let mut on_labels: Vec<_> =
+        extents.map(|extent| extent["volume"].as_str().unwrap().replace('-', "")).collect();
+    known.sort();
+    on_labels.sort();
+    assert_eq!(on_labels, known, "the labels have other volumes than the objects");
+    let registry = &rig.objects("registries")[0];
+    let terms = registry["status"]["record"]["terms"].as_array().unwrap().clone();
+    for kind in ["registries", "storagenodes", "drives", "volumes", "attachments"] {
+        for object in rig.objects(kind) {
+            let term = &object["status"]["term"];
+            assert!(terms.contains(term), "{kind}: {term} is none of {terms:?}");
+        }
+    }
+    let memory = rig.agent().memory();
+    assert_eq!(&memory["term"], terms.last().unwrap(), "the agent obeys somebody else");
+    for drive in rig.objects("drives") {
+        let seen = memory["drives"].as_object().unwrap().iter();
+        let seen = seen.map(|(id, drive)| (id.replace('-', ""), &drive["seen"]));
+        let seen: BTreeMap<_, _> = seen.collect();
+        let ours = &drive["status"]["record"]["generation"];
+        assert_eq!(&seen[&id(&drive)]["stamp"]["generation"], ours, "{drive}");
+    }
+}
+
+#[test]
+fn a_leader_that_stalls_between_two_steps_does_no_harm_when_it_goes_on() {
+    let mut rig = Rig::new(3);
+    // The last one has no room for any volume: it goes in and out of operation.
+    rig.start_agent_over(&[1 << 30, 1 << 30, 16 << 20]);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let spare = rig.drive_name(2);
+    rig.client(&["drive", "remove", &spare, "--wait"]);
+    let (drives, volumes) = (Follower::start(&rig, "drives"), Follower::start(&rig, "volumes"));
+    let took: Vec<_> =
+        (0..ROUNDS.len()).map(|round| stall(&mut rig, &runtime, round, &spare)).collect();
+    println!("failover: {took:?}");
+    let settled = || -> Result<(), String> {
+        let half = |object: &Value| object["status"]["term"].is_null();
+        let half: Vec<_> = rig.objects("volumes").into_iter().filter(half).collect();
+        if half.is_empty() { Ok(()) } else { Err(format!("{half:?}")) }
+    };
+    until("late creates are removed", settled);
+    assert_all_agree(&rig);
+    println!(
+        "{} versions of drives, {} of volumes",
+        assert_only_rising(&drives),
+        assert_only_rising(&volumes)
+    );
+}

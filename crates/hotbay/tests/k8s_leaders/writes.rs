@@ -1,0 +1,146 @@
+//! What Hotbay writes to the API server, counted in the server's own audit log: for the life of a volume, at rest, and
+//! when an agent or the leader starts anew. `docs/design/0010-kubernetes-store.md` says what each write is for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use hotbay_api::csi::controller_client::ControllerClient;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tonic::transport::Channel;
+
+use crate::rig::csi::{self, dial};
+use crate::rig::{Rig, until};
+
+/// Writes of one volume from its creation to its end: to its own objects, and to its drive.
+const OWN: usize = 11;
+const OF_ITS_DRIVE: usize = 2;
+/// What has to wait for longer than a second says so: the volume, and its attachment.
+const SHOWN_WAITING: usize = 2;
+const MANY: usize = 50;
+const DRIVES: usize = 20;
+/// How long nothing is written before it counts as over.
+const QUIET: Duration = Duration::from_secs(2);
+const AT_REST: Duration = Duration::from_secs(8);
+
+/// How often each thing was written since a place in the log. What fails counts like what succeeds.
+type Writes = BTreeMap<String, usize>;
+
+fn writes(rig: &Rig, since: usize) -> Writes {
+    let log = fs::read_to_string(rig.plane.audit_log()).unwrap();
+    let mut writes = Writes::new();
+    for line in log.lines().skip(since) {
+        // The last line may still be on its way.
+        let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
+        let (verb, object) = (event["verb"].as_str().unwrap_or_default(), &event["objectRef"]);
+        let is_read = ["get", "list", "watch"].contains(&verb);
+        if object["apiGroup"] == "hotbay.dev" && !is_read {
+            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+            let below = object["subresource"].as_str().map(|below| format!("/{below}"));
+            let what = format!("{verb} {}{}", text("resource"), below.unwrap_or_default());
+            *writes.entry(what).or_default() += 1;
+        }
+    }
+    writes
+}
+
+fn lines(rig: &Rig) -> usize {
+    fs::read_to_string(rig.plane.audit_log()).unwrap().lines().count()
+}
+
+/// Waits until nothing more is written.
+fn settled(rig: &Rig, since: usize) -> Writes {
+    let mut before = writes(rig, since);
+    until("nothing is written any more", || {
+        std::thread::sleep(QUIET);
+        let now = writes(rig, since);
+        let last = std::mem::replace(&mut before, now.clone());
+        if last == now { Ok(now) } else { Err(format!("{now:?}")) }
+    })
+}
+
+fn sum(writes: &Writes) -> usize {
+    writes.values().sum()
+}
+
+/// How many of them are to objects of these kinds.
+fn to(writes: &Writes, kinds: &[&str]) -> usize {
+    let meant = writes.iter().filter(|(what, _)| kinds.iter().any(|kind| what.contains(kind)));
+    meant.map(|(_, count)| count).sum()
+}
+
+/// A volume as Kubernetes would have it: made, attached, detached, deleted.
+async fn live(client: ControllerClient<Channel>, node: String, name: String) {
+    let volume = csi::create(client.clone(), name).await;
+    csi::publish(client.clone(), &volume, &node).await;
+    csi::unpublish(client.clone(), &volume, &node).await;
+    csi::delete(client, &volume).await;
+}
+
+#[test]
+fn writes_are_few_and_none_where_nothing_changes() {
+    let mut rig = Rig::new(2);
+    rig.start_agent(DRIVES, 256 << 20);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let _on_it = runtime.enter();
+    let first = rig.leader(None);
+    let client = dial(rig.controllers[first].csi());
+    let id = ["get", "storagenodes", "-o", "jsonpath={.items[0].status.id}"];
+    let node = rig.plane.kubectl().run(&id).unwrap();
+    settled(&rig, 0);
+
+    let since = lines(&rig);
+    runtime.block_on(live(client.clone(), node.clone(), "alone".to_owned()));
+    let alone = settled(&rig, since);
+    println!("one volume alone: {} writes: {alone:?}", sum(&alone));
+    assert_eq!(to(&alone, &["drives"]), OF_ITS_DRIVE, "{alone:?}");
+    assert_eq!(sum(&alone), OWN + OF_ITS_DRIVE, "{alone:?}");
+
+    let (since, began) = (lines(&rig), Instant::now());
+    runtime.block_on(async {
+        let mut lives = JoinSet::new();
+        for number in 0..MANY {
+            lives.spawn(live(client.clone(), node.clone(), format!("many-{number}")));
+        }
+        while let Some(lived) = lives.join_next().await {
+            lived.unwrap();
+        }
+    });
+    let took = began.elapsed();
+    let many = settled(&rig, since);
+    #[expect(clippy::cast_precision_loss, reason = "they are few")]
+    let each = sum(&many) as f64 / MANY as f64;
+    println!("{MANY} volumes at once, in {took:?}: {each:.2} writes each: {many:?}");
+    // Those on one drive share its writes, if they come and go together.
+    let of_drives = to(&many, &["drives"]);
+    assert!(of_drives <= OF_ITS_DRIVE * MANY, "{many:?}");
+    let own = sum(&many) - of_drives;
+    assert!((OWN * MANY..=(OWN + SHOWN_WAITING) * MANY).contains(&own), "{many:?}");
+
+    let since = lines(&rig);
+    std::thread::sleep(AT_REST);
+    let at_rest = writes(&rig, since);
+    println!("at rest for {AT_REST:?}: {at_rest:?}");
+    assert!(sum(&at_rest) <= 1 && to(&at_rest, &["storagenodes"]) == sum(&at_rest), "{at_rest:?}");
+
+    let since = lines(&rig);
+    rig.start_agent_again();
+    rig.drives_are_in_operation();
+    let agent = settled(&rig, since);
+    println!("the agent starts anew, with {DRIVES} drives: {agent:?}");
+    assert_eq!(to(&agent, &["drives", "volumes", "attachments", "registries"]), 0, "{agent:?}");
+
+    let since = lines(&rig);
+    rig.controllers[first].process.signal(Signal::KILL);
+    let next = rig.leader(Some(first));
+    until("the agent has found it", || {
+        let events = rig.controllers[next].run(&["events"])?;
+        events.contains("The agent of node-a has registered").then_some(()).ok_or(events)
+    });
+    let leader = settled(&rig, since);
+    println!("another leads, with {DRIVES} drives: {leader:?}");
+    assert_eq!(to(&leader, &["drives", "volumes", "attachments"]), 0, "{leader:?}");
+    assert_eq!(to(&leader, &["registries"]), 1, "its term: {leader:?}");
+}

@@ -1,0 +1,96 @@
+//! Deleting objects, definitions, a namespace and the whole installation: never the data of a claim that stays.
+
+use std::fs;
+
+use hotbay_rig::chart;
+
+use crate::cluster::{self, Installed, until};
+use crate::pods::{self, FILESYSTEM, Kind};
+use crate::writer::Writer;
+
+const KINDS: &str = "storagenodes,drives,volumes.hotbay.dev,attachments";
+const INSTALLED: &str = "app.kubernetes.io/instance=hotbay";
+
+/// Waits until the objects are there again: two nodes with their drives, one volume, used once; none of them is the
+/// same as before.
+fn until_back(installed: &Installed, before: &[String]) -> Vec<String> {
+    until("the objects are there again", || {
+        let objects = uids(installed)?;
+        let count = |kind: &str| objects.iter().filter(|object| object.starts_with(kind)).count();
+        let counts = ["StorageNode", "Drive", "Volume", "Attachment"].map(count);
+        let is_new = !objects.iter().any(|object| before.contains(object));
+        if counts == [2, 2, 1, 1] && is_new { Ok(objects) } else { Err(objects.join("\n")) }
+    })
+}
+
+/// Every object of Hotbay: its kind, and who it is.
+fn uids(installed: &Installed) -> Result<Vec<String>, String> {
+    let uids = r#"jsonpath={range .items[*]}{.kind} {.metadata.uid}{"\n"}{end}"#;
+    let list = installed.kubectl().run(&["get", KINDS, "-o", uids]);
+    Ok(list.map_err(|error| error.to_string())?.lines().map(str::to_owned).collect())
+}
+
+pub(crate) fn deleted(installed: &Installed) {
+    let kubectl = installed.kubectl();
+    pods::claim(installed, "kept", 64, Kind::Ext4);
+    let keeper = Writer::start(installed, "keeper", "kept", "");
+    assert_eq!(pods::write(kubectl, "keeper", "one"), "one\n");
+
+    let first = uids(installed).unwrap();
+    kubectl.run(&["delete", KINDS, "--all", "--wait=false"]).unwrap();
+    assert_eq!(pods::write(kubectl, "keeper", "two"), "one\ntwo\n");
+    let second = until_back(installed, &first);
+    let warned = kubectl.run(&["get", "events", "-A"]).unwrap();
+    assert!(warned.contains("ObjectDeleted"), "{warned}");
+
+    let definitions = fs::read_to_string(chart::deploy().join("crds.yaml")).unwrap();
+    kubectl.with_input(&["delete", "--wait=false", "-f", "-"], &definitions).unwrap();
+    assert_eq!(pods::write(kubectl, "keeper", "three"), "one\ntwo\nthree\n");
+    until("the definitions are there again", || {
+        kubectl.apply(&definitions).map_err(|error| error.to_string())?;
+        let gone =
+            kubectl.run(&["get", "crd", "-o", "jsonpath={.items[*].metadata.deletionTimestamp}"]);
+        if gone.unwrap().is_empty() { Ok(()) } else { Err("they are being deleted".to_owned()) }
+    });
+    until_back(installed, &second);
+    let waited = keeper.has_never_stopped(installed);
+    println!("      the pod's longest wait for a write: {waited:?}");
+    pods::delete(installed, &["pod", "keeper"]);
+    pods::start(installed, "keeper", "kept", FILESYSTEM, "");
+    assert_eq!(pods::write(kubectl, "keeper", "four"), "one\ntwo\nthree\nfour\n");
+    pods::delete(installed, &["pod/keeper", "pvc/kept"]);
+    installed.until_empty();
+}
+
+pub(crate) fn namespace(installed: &Installed) {
+    let kubectl = installed.kubectl();
+    kubectl.run(&["create", "namespace", "tenant"]).unwrap();
+    let objects = pods::manifest("theirs", "hotbay", "Filesystem", 64)
+        + &pods::pod("tenant", "theirs", FILESYSTEM, "", "[sleep, '3600']");
+    kubectl.with_input(&["-n", "tenant", "apply", "-f", "-"], &objects).unwrap();
+    let ready = ["wait", "--for=condition=Ready", "pod/tenant", "--timeout=120s"];
+    let ready = [&["--request-timeout=0", "-n", "tenant"][..], &ready].concat();
+    kubectl.run(&ready).unwrap_or_else(|error| panic!("{error}\n{}", installed.said()));
+    let gone = ["--request-timeout=0", "delete", "namespace", "tenant", "--timeout=120s"];
+    kubectl.run(&gone).unwrap_or_else(|error| panic!("{error}\n{}", installed.said()));
+    installed.until_empty();
+}
+
+pub(crate) fn reinstalled(installed: &Installed) {
+    // Whatever the cases before have asked for; from here on rights come and go.
+    cluster::rights(installed);
+    let kubectl = installed.kubectl();
+    pods::claim(installed, "stays", 64, Kind::Ext4);
+    let stays = Writer::start(installed, "stays", "stays", "");
+    assert_eq!(pods::write(kubectl, "stays", "one"), "one\n");
+    let manifests = fs::read_to_string(chart::deploy().join("hotbay.yaml")).unwrap();
+    kubectl.with_input(&["delete", "-f", "-", "-l", INSTALLED], &manifests).unwrap();
+    assert_eq!(pods::write(kubectl, "stays", "two"), "one\ntwo\n");
+    installed.install();
+    stays.has_never_stopped(installed);
+    pods::delete(installed, &["pod", "stays"]);
+    pods::start(installed, "stays", "stays", FILESYSTEM, "");
+    assert_eq!(pods::write(kubectl, "stays", "three"), "one\ntwo\nthree\n");
+    pods::delete(installed, &["pod/stays", "pvc/stays"]);
+    installed.until_empty();
+}

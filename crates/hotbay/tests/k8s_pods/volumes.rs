@@ -1,0 +1,112 @@
+//! What people do with claims every day.
+
+use hotbay_rig::chart::NAMESPACE;
+use hotbay_rig::image::BUSYBOX;
+
+use crate::cluster::{Installed, until};
+use crate::pods::{self, DEVICE, FILESYSTEM, Kind};
+
+pub(crate) fn claim(installed: &Installed) {
+    let kubectl = installed.kubectl();
+    pods::claim(installed, "letters", 320, Kind::Xfs);
+    pods::start(installed, "writer", "letters", FILESYSTEM, "");
+    assert_eq!(pods::write(kubectl, "writer", "one"), "one\n");
+
+    let patch = r#"{"spec": {"resources": {"requests": {"storage": "640Mi"}}}}"#;
+    kubectl.run(&["patch", "pvc", "letters", "-p", patch]).unwrap();
+    until("the claim has grown", || {
+        let claim = installed.json(&["pvc", "letters"]);
+        let capacity = claim["status"]["capacity"]["storage"].as_str().unwrap_or_default();
+        if capacity == "640Mi" { Ok(()) } else { Err(capacity.to_owned()) }
+    });
+    let kib = pods::run(kubectl, "writer", "df -k /v | tail -n 1 | awk '{print $2}'");
+    assert!(kib.trim().parse::<u64>().unwrap() > 500 << 10, "{kib} KiB in the pod");
+
+    let agents = "app.kubernetes.io/component=node";
+    kubectl.run(&["-n", NAMESPACE, "delete", "pods", "-l", agents]).unwrap();
+    assert_eq!(pods::write(kubectl, "writer", "two"), "one\ntwo\n");
+    installed.until_ready();
+
+    pods::delete(installed, &["pod", "writer"]);
+    pods::start(installed, "reader", "letters", FILESYSTEM, "");
+    assert_eq!(pods::write(kubectl, "reader", "three"), "one\ntwo\nthree\n");
+    pods::delete(installed, &["pod/reader", "pvc/letters"]);
+    installed.until_empty();
+}
+
+pub(crate) fn raw_block(installed: &Installed) {
+    let kubectl = installed.kubectl();
+    pods::claim(installed, "raw", 64, Kind::Block);
+    pods::start(installed, "raw", "raw", DEVICE, "");
+    let script =
+        "echo on the device | dd of=/dev/v bs=512 seek=8 conv=notrunc,sync 2>/dev/null && sync";
+    pods::run(kubectl, "raw", script);
+    pods::delete(installed, &["pod", "raw"]);
+    pods::start(installed, "raw", "raw", DEVICE, "");
+    let read =
+        pods::run(kubectl, "raw", "dd if=/dev/v bs=512 skip=8 count=1 2>/dev/null | head -n 1");
+    assert_eq!(read, "on the device\n");
+    pods::delete(installed, &["pod/raw", "pvc/raw"]);
+    installed.until_empty();
+}
+
+pub(crate) fn topology(installed: &Installed) {
+    for node in ["node1", "node2"] {
+        pods::claim(installed, node, 64, Kind::Ext4);
+        pods::start(installed, node, node, FILESYSTEM, node);
+        let volumes = installed.json(&["volumes.hotbay.dev"]);
+        assert_eq!(volumes["items"][0]["status"]["node"], node);
+        // With its volume there, a pod without any wish of its own lands on that node.
+        pods::delete(installed, &["pod", node]);
+        pods::start(installed, "any", node, FILESYSTEM, "");
+        assert_eq!(installed.json(&["pod", "any"])["spec"]["nodeName"], node);
+        pods::delete(installed, &["pod/any", &format!("pvc/{node}")]);
+        installed.until_empty();
+    }
+    until("the scheduler knows how much is free", || {
+        let capacities = installed.json(&["csistoragecapacities", "-n", NAMESPACE]);
+        let said = capacities["items"].as_array().unwrap();
+        let filled = said.iter().filter(|each| each["capacity"].is_string()).count();
+        if filled >= 2 { Ok(()) } else { Err(capacities.to_string()) }
+    });
+    pods::claim(installed, "huge", 100 << 10, Kind::Ext4);
+    pods::apply(installed, "huge", "huge", FILESYSTEM, "");
+    until("the scheduler says that there is not enough", || {
+        let pod = installed.json(&["pod", "huge"]);
+        let said = pod["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
+        if said.contains("free storage") { Ok(()) } else { Err(pod["status"].to_string()) }
+    });
+    pods::delete(installed, &["pod/huge", "pvc/huge"]);
+}
+
+pub(crate) fn stateful_set(installed: &Installed) {
+    let kubectl = installed.kubectl();
+    let set = format!(
+        "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: web}}\nspec:\n  replicas: 2\n  serviceName: \
+         web\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    \
+         spec:\n      terminationGracePeriodSeconds: 0\n      containers: [{{name: c, image: {BUSYBOX}, \
+         imagePullPolicy: Never, command: [sleep, '3600'], {FILESYSTEM}}}]\n  volumeClaimTemplates:\n  - metadata: \
+         {{name: v}}\n    spec: {{storageClassName: hotbay, accessModes: [ReadWriteOnce], resources: {{requests: \
+         {{storage: 64Mi}}}}}}\n"
+    );
+    kubectl.apply(&set).unwrap();
+    let scaled = |replicas: &str| {
+        kubectl.run(&["scale", "statefulset/web", &format!("--replicas={replicas}")]).unwrap();
+        let rollout = ["rollout", "status", "statefulset/web", "--timeout=120s"];
+        let rollout: Vec<_> = ["--request-timeout=0"].into_iter().chain(rollout).collect();
+        kubectl.run(&rollout).unwrap_or_else(|error| panic!("{error}\n{}", installed.said()));
+    };
+    scaled("2");
+    for pod in ["web-0", "web-1"] {
+        assert_eq!(pods::write(kubectl, pod, pod), format!("{pod}\n"));
+    }
+    scaled("0");
+    until("both pods are gone", || {
+        let left = kubectl.run(&["get", "pods", "-l", "app=web", "-o", "name"]).unwrap();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+    scaled("2");
+    assert_eq!(pods::write(kubectl, "web-1", "again"), "web-1\nagain\n");
+    pods::delete(installed, &["statefulset/web", "pvc/v-web-0", "pvc/v-web-1"]);
+    installed.until_empty();
+}

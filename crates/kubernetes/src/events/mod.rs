@@ -1,0 +1,129 @@
+//! What happened, as Kubernetes' own events (`events.k8s.io/v1`), for those who look with kubectl. The leading
+//! controller runs [`publish`] beside its registry.
+//!
+//! - [`object`]: a notice as an Event object.
+//! - [`series`]: what happens again and again becomes one object that counts.
+//!
+//! Only what people should see: warnings, and the news they wait for. The life of a healthy volume makes none, because
+//! each is a write to the API server. What cannot be published is left to the log, which has everything.
+
+mod object;
+mod series;
+
+use hotbay_core::cluster::{About, Cluster};
+use hotbay_core::label::extents::Claim;
+use hotbay_registry::{Key, Kind, Recorded, Registry};
+use tokio::time::Instant;
+
+use self::object::{Regarding, Told};
+use self::series::{Series, Step};
+use crate::client::{Answer, CallError, Client};
+use crate::store::Objects;
+
+/// Besides warnings.
+const NEWS: [&str; 8] = [
+    "DriveConfirmed",
+    "DriveGrown",
+    "DriveSeen",
+    "FakeAttachCleared",
+    "IdentityConflictOver",
+    "NodeConditionOver",
+    "VolumeFound",
+    "VolumeReachable",
+];
+
+/// Events about objects without a namespace are kept here, as Kubernetes does with its own.
+const NO_NAMESPACE: &str = "default";
+
+/// Publishes what happens until the registry ends. `objects` is what its store knows, `instance` the name of this
+/// controller.
+pub async fn publish(client: Client, registry: Registry, objects: Objects, instance: String) {
+    let mut newest = registry.events().newest();
+    let mut desk = Desk { client, objects, instance, series: Series::default() };
+    let mut told = 0;
+    loop {
+        for event in registry.events().after(told) {
+            told = event.number;
+            if event.notice.warning || NEWS.contains(&event.notice.reason) {
+                desk.tell(&registry, event).await;
+            }
+        }
+        if newest.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Desk {
+    client: Client,
+    objects: Objects,
+    instance: String,
+    series: Series,
+}
+
+impl Desk {
+    async fn tell(&mut self, registry: &Registry, event: Recorded) {
+        let about = event.notice.about;
+        let key = match about {
+            About::Drive(id) => Key { kind: Kind::Drive, id: id.to_bits() },
+            About::Node(id) => Key { kind: Kind::Node, id: id.to_bits() },
+            About::Volume(id) => Key { kind: Kind::Volume, id: id.to_bits() },
+            About::Registry => Key::REGISTRY,
+        };
+        if let Some(entry) = self.objects.get(key) {
+            let regarding = Regarding::record(key.kind, &entry.name, &entry.uid);
+            self.record(regarding, &event).await;
+        }
+        // Whoever uses a volume knows its claim alone.
+        let About::Volume(volume) = about else { return };
+        let claim = move |cluster: &Cluster| cluster.volume(volume)?.record.claim.clone();
+        let Ok(Some(claim)) = registry.read(claim).await else { return };
+        match self.claim(&claim).await {
+            Ok(Some(regarding)) => self.record(regarding, &event).await,
+            Ok(None) => {}
+            Err(error) => tracing::debug!("the claim of a volume is not told: {error}"),
+        }
+    }
+
+    async fn claim(&self, claim: &Claim) -> Result<Option<Regarding>, CallError> {
+        let (namespace, name) = (claim.namespace(), claim.name());
+        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+        let claim = match self.client.get(&path).await? {
+            Answer { code: 404, .. } => return Ok(None),
+            answer => answer.done()?,
+        };
+        let uid = claim["metadata"]["uid"].as_str().unwrap_or_default();
+        Ok(Some(Regarding::claim(namespace, name, uid)))
+    }
+
+    async fn record(&mut self, regarding: Regarding, event: &Recorded) {
+        let told = Told { regarding, notice: &event.notice, wall_ms: event.wall_ms };
+        let namespace = told.regarding.namespace().unwrap_or(NO_NAMESPACE).to_owned();
+        let all = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        let now = Instant::now();
+        let (made, answered) = match self.series.next(&told, now) {
+            Step::Nothing => return,
+            Step::Count(object) => {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                (false, self.client.put(&format!("{all}/{name}"), &object).await)
+            }
+            Step::Make => {
+                let object = told.object(&self.instance, &namespace, event.number);
+                (true, self.client.post(&all, &object).await)
+            }
+        };
+        match answered.and_then(Answer::done) {
+            Ok(object) => self.series.noted(&told, object, now),
+            Err(error) => {
+                self.series.forget(&told);
+                // An event that has expired is made again when it happens the next time.
+                if made {
+                    tracing::warn!(
+                        reason = event.notice.reason,
+                        "an event is not published: {error}"
+                    );
+                }
+            }
+        }
+    }
+}

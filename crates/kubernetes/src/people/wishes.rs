@@ -1,0 +1,306 @@
+//! Wishes: what people ask for by a spec is asked of the registry, as the API would, and what it says to that stands in
+//! a condition of the object.
+//!
+//! A spec is looked at once, when its generation is above the one that was last taken notice of: re-applying an old
+//! manifest turns nothing back. What takes time is asked for again until it is done, as programs do.
+
+use std::collections::HashMap;
+
+use hotbay_core::cluster::{Cluster, State, VolumeRequest};
+use hotbay_core::cms::{Action, Code, Outcome};
+use hotbay_core::ids::{DriveId, NodeId};
+use hotbay_registry::{CallError, Key, Kind, Registry};
+use serde_json::{Value, json};
+use tokio::time::{Duration, Instant};
+
+use super::asks::{Ask, Subject, ask, ask_again};
+use super::seen::Seen;
+use super::{Stopped, Surroundings, WHO, patiently};
+use crate::resource::Resource;
+use crate::store::Objects;
+use crate::store::objects::Noticed;
+use crate::view::{SPEC_APPLIED, condition};
+
+/// What is not done is asked for again after a tenth of the time that it has taken, but within these.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(10);
+
+/// How many are asked for again in one go; the others come next.
+const AGAIN_MOST: usize = 100;
+
+/// Volumes that are named as standing in the way.
+const NAMED_MOST: usize = 5;
+
+/// When to ask again for what was first asked for then.
+pub(super) fn next_time(since: Instant, latest: Duration) -> Instant {
+    Instant::now() + (since.elapsed() / 10).clamp(SOONEST, latest)
+}
+
+/// The answer to a wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) is_done: bool,
+    pub(super) reason: String,
+    pub(super) message: String,
+}
+
+/// A wish that takes time.
+#[derive(Debug)]
+struct Open {
+    /// Of the object whose spec it is.
+    uid: String,
+    actions: Vec<Action>,
+    generation: i64,
+    since: Instant,
+    due: Instant,
+}
+
+/// Wishes by the specs of objects that have a record.
+pub(super) struct Wishes {
+    registry: Registry,
+    objects: Objects,
+    surroundings: Surroundings,
+    open: HashMap<Key, Open>,
+    /// The specs of nodes as they were acted on, by uid: they have more than one wish in them.
+    specs: HashMap<String, Value>,
+}
+
+impl Wishes {
+    pub(super) fn new(registry: Registry, objects: Objects, surroundings: Surroundings) -> Self {
+        Self { registry, objects, surroundings, open: HashMap::new(), specs: HashMap::new() }
+    }
+
+    /// The object is gone.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.specs.remove(uid);
+    }
+
+    /// Looks at the spec of an object. Says whether there is an answer to write.
+    pub(super) async fn look(&mut self, key: Key, seen: &Seen) -> Result<bool, Stopped> {
+        let uid = &seen.entry.uid;
+        let before = match seen.resource {
+            Resource::StorageNode => self.specs.insert(uid.clone(), seen.spec.clone()),
+            Resource::Registry | Resource::Drive | Resource::Volume | Resource::Attachment => None,
+        };
+        let noticed = self.objects.noticed(key);
+        let in_status = self.objects.get(key).and_then(|entry| entry.observed);
+        let Some(observed) = in_status.max(noticed.as_ref().map(|noticed| noticed.observed)) else {
+            return Ok(false);
+        };
+        let is_new = seen.generation > observed;
+        if !is_new && (self.open.contains_key(&key) || !waits(noticed.as_ref())) {
+            return Ok(false);
+        }
+        let read = || self.registry.read(move |cluster| Subject::of(cluster, key));
+        let Some(subject) = patiently(read).await? else { return Ok(false) };
+        // A removal that is not done goes on being asked for, whatever else the new spec changes.
+        let before = match self.open.remove(&key) {
+            Some(_) => before.map(|mut spec| {
+                spec["inOperation"] = Value::Null;
+                spec
+            }),
+            None => before,
+        };
+        let asked = match is_new {
+            true => ask(&seen.spec, before.as_ref(), &subject),
+            false => ask_again(&seen.spec, &subject),
+        };
+        let told = match asked {
+            Ask::Nothing => None,
+            Ask::Refused(code, message) => {
+                Some(Told { is_done: false, reason: code.to_string(), message })
+            }
+            Ask::Act(actions) => {
+                let now = Instant::now();
+                let open = Open {
+                    uid: uid.clone(),
+                    actions,
+                    generation: seen.generation,
+                    since: now,
+                    due: now,
+                };
+                Some(self.act(key, open).await?)
+            }
+            Ask::Expand(volume, size) => {
+                Some(self.expand(VolumeRequest::Expand { volume, size }).await?)
+            }
+        };
+        Ok(self.notice(key, seen.generation, told))
+    }
+
+    /// Asks again for what is not done yet. Gives the objects whose answers have changed.
+    pub(super) async fn ask_again(&mut self) -> Result<Vec<Key>, Stopped> {
+        let now = Instant::now();
+        let due = self.open.iter().filter(|(_, open)| open.due <= now).map(|(key, _)| *key);
+        let due: Vec<_> = due.take(AGAIN_MOST).collect();
+        let mut changed = Vec::new();
+        for key in due {
+            let Some(open) = self.open.remove(&key) else { continue };
+            // Its object was deleted, and the wish with it.
+            if self.objects.get(key).is_none_or(|entry| entry.uid != open.uid) {
+                continue;
+            }
+            let generation = open.generation;
+            let read = || self.registry.read(move |cluster| still_stands(cluster, key));
+            let told = match patiently(read).await? {
+                None => continue,
+                Some(true) => self.act(key, open).await?,
+                Some(false) => Told {
+                    is_done: false,
+                    reason: "Superseded".to_owned(),
+                    message: "something else was asked for since; to ask again, change the spec"
+                        .to_owned(),
+                },
+            };
+            if self.notice(key, generation, Some(told)) {
+                changed.push(key);
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn expand(&self, request: VolumeRequest) -> Result<Told, Stopped> {
+        let ask = async || match self.registry.request(request.clone(), WHO.to_owned()).await {
+            Err(CallError::Refused(refused)) => Ok(Err(refused)),
+            answer => answer.map(Ok),
+        };
+        Ok(match patiently(ask).await? {
+            Ok(_) => done("it grows"),
+            Err(refused) => Told {
+                is_done: false,
+                reason: Code::InvalidState.to_string(),
+                message: refused.to_string(),
+            },
+        })
+    }
+
+    /// Asks, and keeps in mind what is not done yet.
+    async fn act(&mut self, key: Key, open: Open) -> Result<Told, Stopped> {
+        let removes = open.actions.iter().any(is_removal);
+        let act = || self.registry.act(open.actions.clone(), WHO.to_owned(), false);
+        let outcomes = patiently(act).await?;
+        let worst = outcomes.iter().max_by_key(|outcome| outcome.code).cloned();
+        let Some(worst) = worst else { return Ok(done("nothing was to be done")) };
+        if worst.code == Code::TryAgain {
+            let due = next_time(open.since, LATEST);
+            let left = open.actions.iter().zip(&outcomes);
+            let left = left.filter(|(_, outcome)| outcome.code == Code::TryAgain);
+            let actions = left.map(|(action, _)| action.clone()).collect();
+            self.open.insert(key, Open { due, actions, ..open });
+        }
+        let is_done = matches!(worst.code, Code::Ok | Code::Already);
+        let reason = worst.code.to_string();
+        let read = || {
+            let worst = worst.clone();
+            self.registry.read(move |cluster| message(cluster, &worst))
+        };
+        let message = match patiently(read).await? {
+            words if words.is_empty() => plain_words(worst.code, removes).to_owned(),
+            words => words,
+        };
+        Ok(Told { is_done, reason, message })
+    }
+
+    /// Has an answer stand in the status. Says whether it is a new one.
+    fn notice(&self, key: Key, generation: i64, told: Option<Told>) -> bool {
+        let before = self.objects.noticed(key);
+        let now_ms = (self.surroundings.wall_ms)();
+        let condition = told.map(|told| {
+            let earlier = before.as_ref().and_then(|noticed| noticed.condition.as_ref());
+            told.condition(SPEC_APPLIED, generation, earlier, now_ms)
+        });
+        let noticed = Noticed { observed: generation, condition };
+        let is_new = before.as_ref() != Some(&noticed);
+        if is_new {
+            self.objects.notice(key, noticed);
+        }
+        is_new
+    }
+}
+
+impl Told {
+    /// As a condition. Its time is that of the last change of its status.
+    pub(super) fn condition(
+        &self,
+        kind: &str,
+        generation: i64,
+        earlier: Option<&Value>,
+        now_ms: u64,
+    ) -> Value {
+        let mut condition = condition(kind, self.is_done, &self.reason, &self.message, now_ms);
+        condition["observedGeneration"] = json!(generation);
+        if let Some(earlier) = earlier.filter(|earlier| earlier["status"] == condition["status"]) {
+            condition["lastTransitionTime"] = earlier["lastTransitionTime"].clone();
+        }
+        condition
+    }
+}
+
+fn done(message: &str) -> Told {
+    Told { is_done: true, reason: Code::Ok.to_string(), message: message.to_owned() }
+}
+
+/// Whether an answer says that it is to be asked for again.
+fn waits(noticed: Option<&Noticed>) -> bool {
+    let condition = noticed.and_then(|noticed| noticed.condition.as_ref());
+    condition.is_some_and(|condition| condition["reason"] == Code::TryAgain.as_str())
+}
+
+/// Whether a removal that was asked for has not been taken back since; nothing if there is no such thing any more.
+fn still_stands(cluster: &Cluster, key: Key) -> Option<bool> {
+    let leaves = |id: DriveId| {
+        let record = &cluster.drive(id)?.record;
+        Some(match record.state {
+            State::Unknown | State::Closing | State::Detached => true,
+            State::Attaching | State::Attached => record.removal_wanted,
+        })
+    };
+    match key.kind {
+        Kind::Drive => leaves(DriveId::from_bits(key.id)),
+        Kind::Node => {
+            let node = cluster.node(NodeId::from_bits(key.id))?;
+            Some(node.drives.iter().all(|id| leaves(*id).unwrap_or(true)))
+        }
+        Kind::Registry | Kind::Volume | Kind::Attachment => None,
+    }
+}
+
+/// The reasons of an outcome, in words; may be none.
+fn message(cluster: &Cluster, outcome: &Outcome) -> String {
+    let mut parts: Vec<String> = outcome.reasons.iter().map(ToString::to_string).collect();
+    if !outcome.dependent.is_empty() {
+        let named = outcome.dependent.iter().take(NAMED_MOST).map(|id| cluster.volume_name(*id));
+        let mut volumes = named.collect::<Vec<_>>().join(", ");
+        if outcome.dependent.len() > NAMED_MOST {
+            volumes = format!("{volumes} and {} more", outcome.dependent.len() - NAMED_MOST);
+        }
+        parts.push(format!("to be deleted or moved first: {volumes}"));
+    }
+    let name = |id: Option<DriveId>| {
+        let drive = id.and_then(|id| cluster.drive(id));
+        drive.map_or_else(|| "a drive".to_owned(), |drive| drive.record.name.clone())
+    };
+    let worse = outcome.drives.iter().filter(|drive| drive.code > Code::Already);
+    for drive in worse.take(NAMED_MOST) {
+        let why: Vec<_> = drive.reasons.iter().map(ToString::to_string).collect();
+        parts.push(format!("{}: {} {}", name(drive.drive), drive.code, why.join(", ")));
+    }
+    parts.join("; ")
+}
+
+fn is_removal(action: &Action) -> bool {
+    matches!(action, Action::RemoveDevice(_) | Action::RemoveHost { .. })
+}
+
+/// For an outcome that does not say more.
+fn plain_words(code: Code, removes: bool) -> &'static str {
+    match code {
+        Code::Ok | Code::Already if removes => {
+            "it is out of operation and closed, and that is proved"
+        }
+        Code::Ok => "it was asked for; the other conditions show how far it is",
+        Code::Already => "it was so already",
+        Code::TryAgain => "it is under way",
+        Code::InvalidState | Code::NotFound | Code::Argument => "it cannot be done",
+    }
+}

@@ -1,0 +1,300 @@
+//! The store on Kubernetes: each record is a custom resource, and the API server's etcd makes it durable.
+//!
+//! The registry's actor is the only caller, through the trait [`Store`]. Objects are written at the same time, the
+//! records of one action one after the other; every write names the version that it replaces.
+//! `docs/design/0010-kubernetes-store.md` says why it is so.
+//!
+//! ```text
+//!  commit_actions ── order (what waits for what) ── write (one object, until durable) ── api ──▶ API server
+//!  load ──────────── list (each kind at one moment)                                       └──▶
+//! ```
+
+pub(crate) mod beside;
+pub(crate) mod entry;
+pub(crate) mod list;
+pub(crate) mod objects;
+mod order;
+mod runner;
+pub(crate) mod write;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use hotbay_core::order::Term;
+use hotbay_registry::store::refuse_too_long;
+use hotbay_registry::{Key, Kind, Store, StoreError, Write};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use self::beside::Beside;
+use self::entry::Entry;
+use self::list::{Found, Held};
+pub use self::objects::Objects;
+use self::runner::Runner;
+use self::write::{Outcome, Target, Wanted, Writing};
+use crate::client::Client;
+use crate::names::candidates;
+use crate::object;
+use crate::resource::Resource;
+use crate::view::{self, FORMAT_VERSION, Names, Record};
+
+/// The longest record. etcd takes 1.5 MiB in one request, and the public part of the status may be as long again.
+pub const VALUE_MAX_BYTES: usize = 512 << 10;
+
+/// Objects that are written at the same time.
+const WRITES_IN_FLIGHT: usize = 32;
+
+/// Keeps records as custom resources.
+pub struct CustomResourceStore {
+    api: Client,
+    /// The objects, as far as they were read or written.
+    objects: Objects,
+    names: Names,
+    /// Called at every step that the end of this process could fall between; tests stop there.
+    checkpoint: fn(&'static str),
+    /// Let go last: the client lives on it.
+    runner: Runner,
+}
+
+impl CustomResourceStore {
+    /// A store over a client, which is made by `connect` on the runtime that it will be used on. Nothing is asked of
+    /// the server yet.
+    pub fn new<E>(connect: impl FnOnce() -> Result<Client, E>) -> Result<Self, StoreError>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let unreachable = |source: Box<dyn std::error::Error + Send + Sync>| {
+            let object = "the Kubernetes API server".to_owned();
+            StoreError::Unreachable { action: "reach", object, source }
+        };
+        let runner = Runner::start().map_err(|error| unreachable(error.into()))?;
+        let client = {
+            let _on_it = runner.enter();
+            connect().map_err(|error| unreachable(error.into()))?
+        };
+        let (objects, names) = (Objects::default(), Names::default());
+        Ok(Self { api: client, objects, names, checkpoint: |_| {}, runner })
+    }
+
+    /// The same store, which passes `checkpoint` between the calls of a commit.
+    pub fn with_checkpoint(self, checkpoint: fn(&'static str)) -> Self {
+        Self { checkpoint, ..self }
+    }
+
+    /// What it knows of the objects, for those who watch them.
+    pub fn objects(&self) -> Objects {
+        self.objects.clone()
+    }
+
+    /// What the records are about is learnt again with each load.
+    fn load_all(&mut self) -> Result<Loaded, StoreError> {
+        let mut loaded = Loaded::default();
+        for resource in Resource::ALL {
+            for found in self.list(resource)? {
+                loaded.add(resource, found)?;
+            }
+        }
+        self.names = Names::default();
+        for (key, (_, value)) in &loaded.records {
+            self.names.learn(&Write::Put { key: *key, value: value.clone() });
+        }
+        Ok(loaded)
+    }
+
+    fn list(&self, resource: Resource) -> Result<Vec<Found>, StoreError> {
+        let (api, ours) = (self.api.clone(), self.objects.term());
+        self.runner.run(async move { list::list(&api, resource, ours).await })
+    }
+
+    /// What a write asks of the server.
+    fn wanted(&self, write: &Write) -> Result<Wanted, StoreError> {
+        let (key, ours) = (write.key(), self.objects.term());
+        let Write::Put { value, .. } = write else {
+            return Ok(Wanted { key, to: Target::Gone, ours });
+        };
+        let unfit = |what: String| StoreError::Unfit { key, what };
+        let stored: Value = serde_json::from_slice(value)
+            .ok()
+            .filter(Value::is_object)
+            .ok_or_else(|| unfit("it is no JSON object".to_owned()))?;
+        if let Some(what) = object::unfit(&stored) {
+            return Err(unfit(what));
+        }
+        if key.kind == Kind::Registry && key.id != 0 {
+            return Err(unfit("there is one registry".to_owned()));
+        }
+        let record = Record::read(key.kind, value);
+        let mut view = view::view(record.as_ref(), &self.names);
+        let beside = self.objects.beside(key);
+        beside.show(&mut view);
+        let observed = beside.noticed.map(|noticed| noticed.observed);
+        let (status, checksum) = object::status(key, ours, &stored, view);
+        let wanted = self.names.wanted(record.as_ref());
+        let names = candidates(Resource::of(key.kind), key.id, wanted.as_deref());
+        let spec = view::spec(key.kind, record.as_ref(), &self.names);
+        let travels = record.as_ref().is_some_and(Record::is_passing);
+        let to = Target::Status { status, checksum, observed, names, spec, travels };
+        Ok(Wanted { key, to, ours })
+    }
+
+    /// Everything that can be refused is, before anything is written.
+    fn prepare(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        refuse_too_long(writes, VALUE_MAX_BYTES)?;
+        if !self.objects.is_loaded() {
+            let loaded = self.load_all()?;
+            self.objects.load(loaded.known, loaded.beside);
+        }
+        for write in writes {
+            self.names.learn(write);
+            if let Write::Put { key: Key { kind: Kind::Registry, .. }, value } = write {
+                let term = Record::read(Kind::Registry, value).and_then(|record| record.term());
+                self.objects.lead(term);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store for CustomResourceStore {
+    fn load(&mut self) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
+        let loaded = self.load_all()?;
+        self.objects.load(loaded.known, loaded.beside);
+        Ok(loaded.records.into_iter().map(|(key, (_, value))| (key, value)).collect())
+    }
+
+    fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        self.commit_actions(writes, &[writes.len()])
+    }
+
+    fn commit_actions(&mut self, writes: &[Write], ends: &[usize]) -> Result<(), StoreError> {
+        self.prepare(writes)?;
+        let steps = order::steps(writes, ends);
+        let mut todo = Vec::new();
+        for step in steps {
+            todo.push(Todo { wanted: Some(self.wanted(step.write)?), after: step.after });
+        }
+        let work = write_all(self.api.clone(), self.objects.clone(), todo, self.checkpoint);
+        self.runner.run(work)
+    }
+
+    fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut loaded = Loaded::default();
+        let resource = Resource::of(key.kind);
+        for found in self.list(resource)? {
+            loaded.add(resource, found)?;
+        }
+        Ok(loaded.records.remove(key).map(|(_, value)| value))
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for CustomResourceStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CustomResourceStore")
+            .field("objects", &self.objects.len())
+            .field("term", &self.objects.term())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A write with those that it waits for.
+struct Todo {
+    /// Taken when it begins.
+    wanted: Option<Wanted>,
+    after: Vec<usize>,
+}
+
+/// Makes the writes, as many at the same time as may be. After the first failure no more are begun.
+async fn write_all(
+    api: Client,
+    objects: Objects,
+    mut todo: Vec<Todo>,
+    checkpoint: fn(&'static str),
+) -> Result<(), StoreError> {
+    let mut done = vec![false; todo.len()];
+    let mut in_flight = JoinSet::new();
+    let mut result = Ok(());
+    loop {
+        if result.is_ok() {
+            for (at, next) in todo.iter_mut().enumerate() {
+                if in_flight.len() >= WRITES_IN_FLIGHT {
+                    break;
+                }
+                if next.after.iter().all(|before| done[*before])
+                    && let Some(wanted) = next.wanted.take()
+                {
+                    let (entry, newest) = (objects.get(wanted.key), objects.newest());
+                    let writing = Writing::new(api.clone(), wanted, entry, newest, checkpoint);
+                    in_flight.spawn(async move { (at, writing.run().await) });
+                }
+            }
+        }
+        let Some(ended) = in_flight.join_next().await else { return result };
+        let (at, Outcome { key, entry, result: ended }) =
+            ended.expect("a write neither panics nor is cancelled");
+        objects.set(key, entry);
+        match ended {
+            Ok(()) => {
+                checkpoint("object-written");
+                done[at] = true;
+            }
+            // One that says that the lead is lost counts more than one that can be tried again.
+            Err(error) if result.is_ok() || !error.retryable() => result = Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
+/// What the objects hold.
+#[derive(Default)]
+struct Loaded {
+    known: HashMap<Key, Entry>,
+    beside: HashMap<Key, Beside>,
+    records: BTreeMap<Key, (Option<Term>, Vec<u8>)>,
+}
+
+impl Loaded {
+    fn add(&mut self, resource: Resource, found: Found) -> Result<(), StoreError> {
+        let Found { entry, held, beside, format } = found;
+        let name = format!("{}/{}", resource.plural(), entry.name);
+        if let Some(found) = format.filter(|found| *found > FORMAT_VERSION) {
+            let (object, reads) = (name, FORMAT_VERSION);
+            return Err(StoreError::NewerFormat { object, found, reads });
+        }
+        let (key, term, value) = match held {
+            Held::Record { key, term, value } => (key, term, value),
+            Held::Nothing => return Ok(()),
+            // Without it nobody knows which cluster this is.
+            Held::Edited if resource == Resource::Registry => {
+                return Err(StoreError::Edited { object: name });
+            }
+            Held::Edited => {
+                tracing::warn!(
+                    object = name,
+                    "its status was changed by hand and is left out; what it stood for is learnt again from its drive"
+                );
+                return Ok(());
+            }
+        };
+        let newer = |(other, _): &(Option<Term>, Vec<u8>)| {
+            term.map(|term| term.number) > other.map(|other| other.number)
+        };
+        if self.records.get(&key).is_none_or(newer) {
+            self.records.insert(key, (term, value));
+            self.known.insert(key, entry);
+            // Of another object with the same record, if there was one.
+            self.beside.remove(&key);
+            self.beside
+                .extend(Some(beside).filter(|told| !told.is_empty()).map(|told| (key, told)));
+        } else {
+            tracing::warn!(
+                object = name,
+                "another object has the same record; this one is left alone"
+            );
+        }
+        Ok(())
+    }
+}
