@@ -64,7 +64,7 @@ impl Cluster {
             volume_by_name: BTreeMap::new(),
             uses: BTreeSet::new(),
             by_fill: BTreeSet::new(),
-            half_deleted: BTreeSet::new(),
+            left_over: BTreeSet::new(),
         };
         for record in nodes {
             this.insert_node(record);
@@ -78,7 +78,7 @@ impl Cluster {
         for record in attachments {
             this.insert_attachment(record);
         }
-        this.note_half_deleted();
+        this.note_left_over();
         this
     }
 
@@ -108,7 +108,7 @@ impl Cluster {
             volume_by_name: BTreeMap::new(),
             uses: self.uses.iter().filter(|(node, _)| nodes.contains(node)).copied().collect(),
             by_fill: BTreeSet::new(),
-            half_deleted: BTreeSet::new(),
+            left_over: BTreeSet::new(),
         }
     }
 

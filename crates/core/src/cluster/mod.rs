@@ -214,9 +214,8 @@ pub struct Cluster {
     uses: BTreeSet<(NodeId, VolumeId)>,
     /// The drives whose labels are known, the least filled first.
     by_fill: BTreeSet<volumes::Rank>,
-    /// Volumes that were to be deleted and had no place any more when this registry started: a store that keeps each
-    /// record by itself lost the end of their deletion.
-    half_deleted: BTreeSet<VolumeId>,
+    /// Volumes that nobody is to finish, from before this registry started.
+    left_over: BTreeSet<VolumeId>,
 }
 
 /// A node: its record, and what is known of it since this registry started.

@@ -10,7 +10,7 @@
 //!
 //! The drive's record decides where a volume is, the label whether it is there ([`labels`]); who may use it is decided
 //! in [`attachments`]; what pods get while it cannot be reached is noted in [`fake`]; how it grows is in [`expand`];
-//! what only a label knows is in [`orphans`].
+//! what only a label knows is in [`orphans`]; what a registry before did not finish in [`left_over`].
 
 mod attachments;
 mod expand;
@@ -18,6 +18,7 @@ mod fake;
 #[cfg(test)]
 mod fake_tests;
 mod labels;
+mod left_over;
 #[cfg(test)]
 mod orphan_tests;
 mod orphans;
@@ -425,27 +426,6 @@ impl Cluster {
         }
         let volume = Volume { drive: None, attachments: BTreeMap::new(), fence: None, record };
         self.volumes.insert(volume.record.id, volume);
-    }
-
-    /// Its place goes before the record of a deleted volume does. What is found without a place has none on a label
-    /// either; were its drive unknown, its extent would be shown as an orphan and kept.
-    pub(super) fn note_half_deleted(&mut self) {
-        let half = self.volumes.values().filter(|volume| {
-            let state = volume.record.state;
-            volume.drive.is_none() && matches!(state, VolumeState::Deleting | VolumeState::Deleted)
-        });
-        self.half_deleted = half.map(|volume| volume.record.id).collect();
-    }
-
-    /// With the first agent that registers, what a registry before did not finish is finished.
-    pub(super) fn finish_half_deleted(&mut self, effects: &mut Effects) {
-        for id in std::mem::take(&mut self.half_deleted) {
-            let unplaced =
-                |volume: &Volume| volume.drive.is_none() && volume.attachments.is_empty();
-            if self.volumes.get(&id).is_some_and(unplaced) {
-                self.forget_volume(id, effects);
-            }
-        }
     }
 
     /// Nothing is left of it.

@@ -145,3 +145,25 @@ fn a_life_is_finished_from_any_first_part_of_its_writes() {
     let ends = (0..).take_while(|left| live(*left)).count();
     assert!(ends >= 8, "the registry ended at {ends} writes alone");
 }
+
+/// A controller that had stalled wrote a volume when another led already, and had made one of that name; then that one
+/// ended, before it had removed the late one.
+#[test]
+fn of_two_volumes_of_one_name_the_one_without_a_place_goes() {
+    // Whichever id is the lower one.
+    for late in [1, 9_999] {
+        let mut world = World::new(&[100]);
+        let made = world.create("db", 10, &[]).unwrap();
+        world.settle();
+        let late = VolumeId::from_bits(late);
+        let record = world.records.volumes.iter().find(|record| record.id == made).unwrap();
+        let record = VolumeRecord { id: late, state: VolumeState::Pending, ..record.clone() };
+        world.records.volumes.push(record);
+        world.restart();
+        world.settle();
+        assert_eq!((world.state(late), world.state(made)), (None, Some(VolumeState::Created)));
+        assert_eq!(world.create("db", 10, &[]).unwrap(), made, "asked again");
+        let ids: Vec<_> = world.records.volumes.iter().map(|record| record.id).collect();
+        assert_eq!(ids, [made]);
+    }
+}
