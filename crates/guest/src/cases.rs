@@ -1,6 +1,7 @@
 //! Runs the cases of a test one after another on a guest that is booted once, since a boot costs more than any case.
 //!
-//! A case that fails does not keep the others from running. What the guest printed meanwhile is shown after it.
+//! A case that fails does not keep the others from running. What the guest printed meanwhile is shown after it, and how
+//! the guest is.
 
 use std::env;
 use std::fs;
@@ -9,6 +10,19 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use crate::guest::Guest;
+
+/// What cases are run on: a guest, with whatever the test keeps beside it.
+pub trait Subject {
+    fn guest(&mut self) -> &mut Guest;
+}
+
+impl Subject for Guest {
+    fn guest(&mut self) -> &mut Guest {
+        self
+    }
+}
+
 /// A case: its name, and what it does. It fails by a panic.
 pub type Case<T> = (&'static str, fn(&mut T));
 
@@ -16,7 +30,7 @@ pub type Case<T> = (&'static str, fn(&mut T));
 const MAX_CONSOLE_BYTES: usize = 64 << 10;
 
 /// Runs the cases whose name contains one of the arguments of this process, or all of them if there is none.
-pub fn run<T>(subject: &mut T, console: &Path, cases: &[Case<T>]) -> ExitCode {
+pub fn run<T: Subject>(subject: &mut T, console: &Path, cases: &[Case<T>]) -> ExitCode {
     let wanted: Vec<String> = env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part));
     let (mut passed, mut failed) = (0, Vec::new());
@@ -30,6 +44,7 @@ pub fn run<T>(subject: &mut T, console: &Path, cases: &[Case<T>]) -> ExitCode {
             passed += 1;
         } else {
             println!("---- console of the guest during {name} ----\n{}", since(console, before));
+            println!("---- the guest after {name} ----\n{}", subject.guest().explain());
             println!("case {name}: FAILED after {seconds:.1} s");
             failed.push(*name);
         }

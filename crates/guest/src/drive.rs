@@ -35,6 +35,14 @@ impl Drive {
         Self { id: id.to_owned(), bus, serial: serial.to_owned(), size_bytes }
     }
 
+    /// Whether it has a slot of its own, which tells of what is plugged there.
+    pub(crate) fn is_in_a_slot(&self) -> bool {
+        match self.bus {
+            Bus::Nvme { .. } | Bus::Virtio { .. } => true,
+            Bus::Scsi { .. } => false,
+        }
+    }
+
     /// Its name as a device of QEMU.
     pub(crate) fn device_id(&self) -> String {
         format!("drive-{}", self.id)

@@ -21,6 +21,18 @@ const COMMAND_LIMIT: Duration = Duration::from_secs(120);
 /// How long [`Guest::wait_until`] waits.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
 const WAIT_PAUSE: Duration = Duration::from_millis(500);
+/// After so long without a drive that was plugged the guest's bus is scanned: a slot whose interrupt is lost tells
+/// nothing any more.
+const SLOT_PATIENCE: Duration = Duration::from_secs(20);
+/// What a machine in trouble is asked: what its kernel has and said, and what Hotbay makes of it.
+const EXPLAIN: &str = "
+echo '-- block devices'; cat /proc/partitions
+echo '-- serial numbers'; grep -H . /sys/class/nvme/nvme*/serial /sys/block/vd*/serial
+echo '-- PCI'; ls /sys/bus/pci/devices
+echo '-- processes'; ps
+echo '-- kernel'; dmesg | tail -n 60
+command -v hotbay >/dev/null && echo '-- hotbay' && hotbay get drives -o wide
+true";
 /// How long the guest may take to let go of a drive.
 const UNPLUG_LIMIT: Duration = Duration::from_secs(60);
 
@@ -75,12 +87,46 @@ impl Guest {
         }
     }
 
-    /// Puts a drive in while the guest runs.
+    /// How it stands with the guest, for whoever reads why a case failed.
+    pub(crate) fn explain(&mut self) -> String {
+        match self.run(EXPLAIN) {
+            Ok(Output { stdout, stderr, .. }) => stdout + &stderr,
+            Err(error) => format!("the guest does not say how it is: {error}\n"),
+        }
+    }
+
+    /// Puts a drive in while the guest runs, and waits until its kernel has it: what Hotbay makes of it is another
+    /// question.
     pub fn plug(&mut self, drive: &Drive) -> Result<(), GuestError> {
         let image = self.machine.image(drive)?;
+        let before = self.drives_like(drive)?;
         self.qmp("blockdev-add", drive.blockdev(&image.to_string_lossy()))?;
         self.qmp("device_add", drive.device())?;
+        if !drive.is_in_a_slot() {
+            return Ok(());
+        }
+        let Drive { id, serial, .. } = drive;
+        let what = format!("the kernel of the guest has {id}, serial number {serial}");
+        let mut scan_at = Some(Instant::now() + SLOT_PATIENCE);
+        self.wait_until(&what, |guest| {
+            // One that was pulled a moment ago may still have been counted.
+            let enough = if scan_at.is_some() { before + 1 } else { 1 };
+            if scan_at.is_some_and(|at| Instant::now() >= at) {
+                scan_at = None;
+                println!(
+                    "the slot of {id} has told nothing: the bus is scanned, as a person would do"
+                );
+                guest.run("echo 1 >/sys/bus/pci/rescan").ok()?;
+            }
+            guest.drives_like(drive).ok().filter(|now| *now >= enough)
+        })?;
         Ok(())
+    }
+
+    /// How many drives in slots the kernel of the guest has with the serial number of this one.
+    fn drives_like(&mut self, drive: &Drive) -> Result<usize, GuestError> {
+        let serials = self.run("cat /sys/class/nvme/*/serial /sys/block/vd*/serial 2>/dev/null")?;
+        Ok(serials.stdout.lines().filter(|serial| serial.trim() == drive.serial).count())
     }
 
     /// Takes a drive out while the guest runs, without a word to anyone in it but the kernel. What is on it stays for

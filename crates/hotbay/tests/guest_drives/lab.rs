@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hotbay_guest::{Bus, Drive, Guest, Machine, Output};
+use hotbay_guest::{Bus, Drive, Guest, Machine, Output, cases};
 use serde_json::Value;
 
 pub(crate) const SIZE: u64 = 64 << 20;
@@ -37,6 +37,12 @@ pub(crate) fn virtio(name: &str, slot: u8) -> Drive {
 /// A drive that does not turn, on the SCSI controller: it takes no slot.
 pub(crate) fn scsi(name: &str) -> Drive {
     Drive::new(&name.to_lowercase(), Bus::Scsi { wwn: None, rotation_rate: 1 }, name, SIZE)
+}
+
+impl cases::Subject for Lab {
+    fn guest(&mut self) -> &mut Guest {
+        &mut self.guest
+    }
 }
 
 impl Lab {
