@@ -1,6 +1,6 @@
 //! What listens on TCP, if anything does: the door for agents and the one for clients, over one authority and with one
-//! certificate of the registry, which is renewed while they are open. The program opens them and hands them to
-//! [`crate::serve_with_doors`].
+//! certificate of the registry, which is renewed for as long as they are open, whoever serves them. The program opens
+//! them and hands them to [`crate::serve_with_doors`], or to [`crate::follow`] before.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +12,7 @@ use rcgen::SanType;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
@@ -74,24 +75,8 @@ pub enum DoorError {
 pub struct Doors {
     pub(crate) agents: Option<Door>,
     pub(crate) clients: Option<ClientDoor>,
-    pub(crate) renewal: Option<Renewal>,
-}
-
-/// What it takes to exchange the registry's certificate in time.
-pub(crate) struct Renewal {
-    identity: Arc<Identity>,
-    authority: Arc<Authority>,
-    names: Vec<SanType>,
-    life: Duration,
-    wall_ms: fn() -> u64,
-}
-
-impl Renewal {
-    /// Never ends.
-    pub(crate) async fn run(self) {
-        let Self { identity, authority, names, life, wall_ms } = self;
-        keep_fresh(identity, authority, names, life, wall_ms).await;
-    }
+    /// Exchanges the certificate in time; ends with the doors.
+    pub(crate) renewal: JoinSet<()>,
 }
 
 impl std::fmt::Debug for Doors {
@@ -152,7 +137,8 @@ impl Doors {
             );
             Some(door?)
         };
-        let renewal = Some(Renewal { identity, authority, names, life: registry_life, wall_ms });
+        let mut renewal = JoinSet::new();
+        renewal.spawn(keep_fresh(identity, authority, names, registry_life, wall_ms));
         Ok(Self { agents, clients, renewal })
     }
 
@@ -230,6 +216,31 @@ fn names(bound: impl Iterator<Item = IpAddr>, given: &[String]) -> Vec<SanType> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A controller may follow for longer than its certificate is good for; it leads, and names the leader, with the
+    /// next one.
+    #[tokio::test(start_paused = true)]
+    async fn the_certificate_is_exchanged_while_nobody_leads_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let life = Duration::from_secs(3_600);
+        let doors = Doors::open(DoorOptions {
+            agents: vec!["127.0.0.1:0".to_owned()],
+            clients: Vec::new(),
+            authority: AuthorityAt::Folder(dir.path().join("tls")),
+            tls_dir: dir.path().join("tls"),
+            accounts: None,
+            node_life: life,
+            registry_life: life,
+            wall_ms: || 1_800_000_000_000,
+        });
+        let doors = doors.await.unwrap();
+        let shown = || format!("{:?}", doors.agents.as_ref().unwrap().config.cert_resolver);
+        let first = shown();
+        tokio::time::sleep(life * 2 / 3 - Duration::from_secs(1)).await;
+        assert_eq!(shown(), first);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_ne!(shown(), first);
+    }
 
     #[test]
     fn the_certificate_names_what_is_listened_on() {

@@ -96,14 +96,13 @@ pub async fn serve_with_doors(
         .add_routes(calls.clone())
         .add_service(agents(&registry, fresh))
         .serve_with_incoming_shutdown(incoming::all(listeners), stop);
-    let Doors { agents, clients, renewal } = doors;
+    let Doors { agents, clients, renewal: _renewal } = doors;
     let router = http::router(registry.clone(), fresh);
     // Sessions never end by themselves: when the local side has ended, the doors are left to the end of the process.
     tokio::select! {
         served = local => served,
         served = if_open(agents.map(|door| serve_agents(registry, door, fresh))) => served,
         served = if_open(clients.map(|door| door.serve(calls, router))) => served,
-        () = if_open(renewal.map(doors::Renewal::run)) => Ok(()),
     }
 }
 
