@@ -13,6 +13,7 @@ use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, UseAnswer, UseOrder, 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::fit::{observed_fits, within_bounds};
 use super::{Malformed, check_protocol};
 use crate::PROTOCOL;
 use crate::agent as wire;
@@ -89,7 +90,7 @@ pub fn from_agent(message: wire::AgentMessage) -> Result<FromAgent, Malformed> {
         Kind::Heartbeat(wire::Heartbeat {}) => FromAgent::Heartbeat,
         Kind::Report(wire::Report { number, observed_json, condition_json }) => FromAgent::Report {
             number,
-            devices: from_json_list("observed_json", &observed_json)?,
+            devices: observed_devices(&observed_json)?,
             conditions: from_json_list("condition_json", &condition_json)?,
         },
         Kind::AttachDeviceResponse(response) => {
@@ -211,7 +212,7 @@ fn registration(register: wire::Register) -> Result<Registration, Malformed> {
         newest_term: register.newest_term.map(term_of).transpose()?,
         record: from_json("record_json", &register.record_json)?,
         drives: drives.collect::<Result<_, _>>()?,
-        devices: from_json_list("observed_json", &register.observed_json)?,
+        devices: observed_devices(&register.observed_json)?,
         conditions: from_json_list("condition_json", &register.condition_json)?,
         labels: NodeLabels::of_pairs(register.labels)
             .map_err(|error| Malformed::field("labels", error))?,
@@ -334,7 +335,8 @@ fn term(term: Term) -> wire::Term {
 }
 
 fn term_of(term: wire::Term) -> Result<Term, Malformed> {
-    Ok(Term { number: term.number, id: parsed("term.id", &term.id)? })
+    let number = within_bounds("term.number", term.number)?;
+    Ok(Term { number, id: parsed("term.id", &term.id)? })
 }
 
 fn stamp(stamp: Stamp) -> wire::Stamp {
@@ -342,9 +344,10 @@ fn stamp(stamp: Stamp) -> wire::Stamp {
 }
 
 fn stamp_of(stamp: wire::Stamp) -> Result<Stamp, Malformed> {
+    let generation = within_bounds("stamp.device_generation", stamp.device_generation)?;
     Ok(Stamp {
         term: term_of(required("stamp.term", stamp.term)?)?,
-        generation: Generation::from_number(stamp.device_generation),
+        generation: Generation::from_number(generation),
     })
 }
 
@@ -374,6 +377,12 @@ fn json<T: Serialize>(value: &T) -> String {
 
 fn from_json<T: DeserializeOwned>(field: &'static str, text: &str) -> Result<T, Malformed> {
     serde_json::from_str(text).map_err(|error| Malformed::field(field, error))
+}
+
+/// What a node sees becomes records, and these have to fit every store.
+fn observed_devices(texts: &[String]) -> Result<Vec<Observed>, Malformed> {
+    observed_fits("observed_json", texts)?;
+    from_json_list("observed_json", texts)
 }
 
 fn from_json_list<T: DeserializeOwned>(

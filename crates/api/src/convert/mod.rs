@@ -2,6 +2,7 @@
 
 mod agent;
 mod cms;
+mod fit;
 
 pub use agent::{FromAgent, FromRegistry, from_agent, from_registry, to_agent, to_registry};
 pub use cms::{action_from_wire, action_to_wire};

@@ -109,6 +109,14 @@ pub struct LabelSeen {
     pub sequence: u64,
 }
 
+impl LabelSeen {
+    /// Whether its numbers are such as every store keeps; those of our own labels are.
+    pub fn is_countable(&self) -> bool {
+        let highest = i64::MAX.cast_unsigned();
+        self.generation.get() <= highest && self.sequence <= highest
+    }
+}
+
 /// One reason why a drive cannot be added. Anything on it that is not ours is a reason: an unknown drive is theirs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

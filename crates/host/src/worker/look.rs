@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
+use hotbay_core::device::LabelSeen;
 use hotbay_core::evidence::Evidence;
 use hotbay_core::label::Found;
 use rustix::fs::{Mode, OFlags, SeekFrom};
@@ -73,7 +74,11 @@ fn look_at(path: &str) -> io::Result<Looked> {
             first_nonzero: label::first_nonzero(&sectors)?,
             signatures: blkid::probe(path, BLKID_LIMIT),
         },
-        Found::Valid { header, slot: _ } => LabelLook::Valid(header.into()),
+        Found::Valid { header, slot: _ } => match LabelSeen::from(header) {
+            seen if seen.is_countable() => LabelLook::Valid(seen),
+            // Nobody counts so far: whoever made it, no registry did.
+            _ => LabelLook::Damaged,
+        },
         Found::Damaged => LabelLook::Damaged,
         Found::UnknownVersion(version) => LabelLook::UnknownVersion(version),
     };
