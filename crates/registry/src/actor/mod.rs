@@ -168,6 +168,10 @@ impl Registry {
             Cluster::lead(Rules::default(), records, surroundings.cluster, surroundings.term);
         let writes: Vec<_> = writes.iter().map(codec::encode).collect();
         (surroundings.checkpoint)("registry-term-decided");
+        // Loading may have taken longer than the lead lasted: the next leader must not be deposed by a term of ours.
+        if !mandate.holds() {
+            return Err(StoreError::LeadEnded.into());
+        }
         store.commit(&writes)?;
         (surroundings.checkpoint)("registry-term-durable");
         if store.is_shared() {

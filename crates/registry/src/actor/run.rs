@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
 
-use hotbay_core::cluster::{Cluster, Effects, Event, Notice, Reply, State, Write as Change};
+use hotbay_core::cluster::{
+    Cluster, Effects, Event, Notice, Refused, Reply, State, VolumeRefused, Write as Change,
+};
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{DriveId, SessionNumber};
 use hotbay_core::message::{AnswerResult, Order, Registered};
@@ -65,6 +67,7 @@ enum Held {
     Again(SessionNumber, Box<Order>),
     VolumeAgain(SessionNumber, Box<VolumeOrder>),
     Reply(ReplyTo, Reply),
+    Refusal(ReplyTo, Refused),
     Read(Release),
     Notice(Notice),
     Changed,
@@ -132,6 +135,10 @@ impl Actor {
     }
 
     fn command(&mut self, command: Command) {
+        // Whoever asks hears that the registry stopped: even a refusal is a word of one who leads.
+        if !self.mandate.holds() {
+            return;
+        }
         match command {
             Command::Accept { outbox, reply } => {
                 self.newest_session = self.newest_session.next();
@@ -174,31 +181,19 @@ impl Actor {
             | Event::VolumeReport { .. }
             | Event::Volume { .. } => None,
         };
-        let answered = match &event {
-            Event::Answer { answer, .. } => {
-                Some((answer.drive, answer.order(), answer.result.clone()))
-            }
-            Event::Register { .. }
-            | Event::Devices { .. }
-            | Event::SessionClosed(_)
-            | Event::Act { .. }
-            | Event::Adopt { .. }
-            | Event::Certify { .. }
-            | Event::LabelTold { .. }
-            | Event::LabelAnswer { .. }
-            | Event::UseAnswer { .. }
-            | Event::VolumeReport { .. }
-            | Event::Volume { .. } => None,
+        let answered = if let Event::Answer { answer, .. } = &event {
+            Some((answer.drive, answer.order(), answer.result.clone()))
+        } else {
+            None
         };
         let effects = match self.cluster.apply(event, (self.surroundings.wall_ms)()) {
             Ok(effects) => effects,
             Err(refused) => {
-                // Also a refusal is computed from the state; but it promises nothing, so it need not wait.
                 if let Some((_, order, result)) = answered {
                     tracing::debug!(%order, "answered, and not counted: {result}: {refused}");
                 }
                 self.shown.changed.send_modify(|number| *number += 1);
-                drop(reply.send(Err(refused.into())));
+                self.refuse(refused, reply);
                 return;
             }
         };
@@ -212,6 +207,17 @@ impl Actor {
             } else if self.cluster.owed_volume_orders(drive).is_empty() {
                 self.pace.forget(drive);
             }
+        }
+    }
+
+    /// A refusal is computed from the state, too; most promise nothing, and need not wait. That there is no such volume is
+    /// taken for "deleted", so the deletion must be durable.
+    fn refuse(&mut self, refused: Refused, reply: ReplyTo) {
+        match refused {
+            Refused::Volume(VolumeRefused::NoSuchVolume) => {
+                self.hold(Held::Refusal(reply, refused))
+            }
+            refused => drop(reply.send(Err(refused.into()))),
         }
     }
 
@@ -374,6 +380,7 @@ impl Actor {
                 // A caller that hung up asked for something that is done all the same.
                 drop(reply.send(Ok(result)));
             }
+            Held::Refusal(reply, refused) => drop(reply.send(Err(refused.into()))),
             Held::Read(release) => release(),
             Held::Notice(notice) => {
                 let order = notice.order.map(tracing::field::display);

@@ -1,11 +1,11 @@
 //! The actor, step by step, with the test as its writer: which callers share a batch, and when a batch goes. No thread
 //! and no clock is in it, so that what is seen does not depend on the machine.
 
-use hotbay_core::cluster::{FreshIds, Records};
+use hotbay_core::cluster::{FreshIds, Records, VolumeRequest};
 use hotbay_core::cms::{Action, Target};
 use hotbay_core::device::{DeviceKind, Media, Observed};
 use hotbay_core::evidence::Evidence;
-use hotbay_core::ids::{ClusterId, Incarnation, MachineId, NodeId, TermId};
+use hotbay_core::ids::{ClusterId, Incarnation, MachineId, NodeId, TermId, VolumeId};
 use hotbay_core::message::{RecordHealth, Registration};
 use tokio::sync::oneshot;
 
@@ -62,6 +62,12 @@ impl Played {
         let target = Target { host: None, device: format!("serial-{drive}") };
         let actions = vec![Action::AddDevice(target)];
         self.ask(Event::Act { actions, asked_by: String::new(), dry_run: false })
+    }
+
+    /// A volume that nobody knows is to be deleted.
+    fn delete_nothing(&mut self) -> Answer {
+        let request = VolumeRequest::Delete { volume: VolumeId::from_bits(7) };
+        self.ask(Event::Volume { request, asked_by: String::new() })
     }
 
     /// Takes the batch that the actor has handed over and makes it durable; says how many callers it had.
@@ -168,4 +174,26 @@ fn nothing_leaves_after_the_lead_is_over() {
     assert_eq!(played.commit(), 1);
     let heard = asked.try_recv();
     assert_eq!(heard.map(|_| ()), Err(oneshot::error::TryRecvError::Closed), "it spoke");
+}
+
+/// One that stalled has requests in its socket when it goes on. That a volume is not there would be taken for its
+/// deletion, and the next leader may have made it.
+#[test]
+fn even_a_refusal_is_not_said_after_the_lead_is_over() {
+    let mut played = Played::new();
+    played.actor.mandate.end();
+    let heard = played.delete_nothing().try_recv();
+    assert_eq!(heard.map(|_| ()), Err(oneshot::error::TryRecvError::Closed), "it spoke");
+}
+
+/// The volume may have been there a moment ago, and its deletion be on its way to the store.
+#[test]
+fn that_there_is_no_volume_waits_for_what_it_was_computed_from() {
+    let mut played = Played::new();
+    assert!(matches!(played.delete_nothing().try_recv(), Ok(Err(CallError::Refused(_)))));
+    drop(played.add(0));
+    let mut answer = played.delete_nothing();
+    assert!(answer.try_recv().is_err(), "answered before it was durable");
+    played.commit();
+    assert!(matches!(answer.try_recv(), Ok(Err(CallError::Refused(_)))));
 }
