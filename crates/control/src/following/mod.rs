@@ -33,7 +33,8 @@ pub struct LeaderAt {
     pub clients: String,
 }
 
-/// Serves the doors and Unix sockets as one who does not lead. To stop it, drop it; the doors stay open.
+/// Serves the doors and Unix sockets as one who does not lead, until one of them cannot be served any more. To stop it,
+/// drop it; the doors stay open.
 pub async fn follow(
     doors: &Doors,
     listeners: Vec<UnixListener>,
@@ -51,7 +52,12 @@ pub async fn follow(
             tasks.spawn(clients::pass_on(listener, leader.clone()));
         }
     }
-    // Without doors nobody comes.
-    while tasks.join_next().await.is_some() {}
-    std::future::pending().await
+    match tasks.join_next().await {
+        // None ends by itself: who came to that door would wait for ever.
+        Some(ended) => {
+            Err(ended.err().map_or_else(|| io::ErrorKind::UnexpectedEof.into(), io::Error::other))
+        }
+        // Without doors nobody comes.
+        None => std::future::pending().await,
+    }
 }

@@ -30,6 +30,7 @@ use hotbay_kubernetes::{CustomResourceStore, authority, claims, events, living, 
 use hotbay_registry::{Ended, Mandate, Registry, StartError, Surroundings};
 use tokio::net::UnixListener;
 use tokio::sync::{oneshot, watch};
+use tokio::task::{JoinError, JoinSet};
 use tonic::service::Routes;
 
 use super::checkpoint::checkpoint;
@@ -310,28 +311,12 @@ impl Leading {
         let routes = csi_routes(&registry);
         csi_by.send_replace(CsiBy::Ourselves(routes.clone()));
         let passed_on = doors.let_controllers_in();
-        tokio::spawn(async move {
+        let mut beside = beside(&registry, &objects, server, instance, times);
+        beside.spawn(async move {
             if let Err(error) = passed_on.serve(routes).await {
                 tracing::error!("other controllers cannot pass CSI's calls on: {error}");
             }
         });
-        let client = Client::new(server);
-        let surroundings = people::Surroundings { fresh, wall_ms };
-        tokio::spawn(people::follow(
-            client.clone(),
-            registry.clone(),
-            objects.clone(),
-            surroundings,
-        ));
-        tokio::spawn(living::follow(
-            client.clone(),
-            registry.clone(),
-            objects.clone(),
-            surroundings,
-            times,
-        ));
-        tokio::spawn(claims::follow(client.clone(), registry.clone()));
-        tokio::spawn(events::publish(client, registry.clone(), objects, instance));
         tracing::info!("this controller leads");
         let stop = stop::told_to_stop();
         let serving = hotbay_control::serve_with_doors(registry, listeners, doors, fresh, stop);
@@ -341,6 +326,11 @@ impl Leading {
                 ExitCode::SUCCESS
             }
             () = stopped_for_long() => ExitCode::SUCCESS,
+            // A leader that does only a part of its work is worse than the next one, which does all of it.
+            error = failed(&mut beside) => {
+                tracing::error!("a part of this controller has failed, it cannot lead on: {error}");
+                ExitCode::FAILURE
+            }
             ended = ended => {
                 match ended {
                     Ok(error) => tracing::error!("this controller cannot lead on: {error}"),
@@ -380,6 +370,39 @@ impl Leading {
             }
         }
     }
+}
+
+/// What goes on beside the registry, and ends with it.
+fn beside(
+    registry: &Registry,
+    objects: &Objects,
+    server: Server,
+    instance: String,
+    times: Times,
+) -> JoinSet<()> {
+    let surroundings = people::Surroundings { fresh, wall_ms };
+    let client = Client::new(server.clone());
+    let all = || (client.clone(), registry.clone(), objects.clone());
+    let mut tasks = JoinSet::new();
+    let (to_people, of, on) = all();
+    tasks.spawn(people::follow(to_people, of, on, surroundings));
+    let (to_living, of, on) = all();
+    tasks.spawn(living::follow(to_living, of, on, surroundings, times));
+    let (to_events, of, on) = all();
+    tasks.spawn(events::publish(to_events, of, on, instance));
+    // Claims are everybody's, and many: on a connection of their own they keep nobody else waiting.
+    tasks.spawn(claims::follow(Client::new(server), registry.clone()));
+    tasks
+}
+
+/// Why one of the tasks has failed; that others end is as it should be.
+async fn failed(tasks: &mut JoinSet<()>) -> JoinError {
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            return error;
+        }
+    }
+    std::future::pending().await
 }
 
 fn csi_routes(registry: &Registry) -> Routes {
