@@ -127,7 +127,11 @@ async fn run(folder: &Folder, shown: &Path) -> anyhow::Result<ExitCode> {
         };
         println!("  {:<11} ready   {found} found, {in_operation} in operation", node.metadata.name);
     });
-    let outcome = match until_ready(ready, &mut happened).await {
+    let in_time = async {
+        let late = || format!("not all nodes are ready after {} s", READY_LIMIT.as_secs());
+        tokio::time::timeout(READY_LIMIT, ready).await.with_context(late)?
+    };
+    let outcome = match until_ready(in_time, &mut happened).await {
         Ok(Phase::Ready) => {
             print_what_to_try(folder, shown);
             tokio::select! {
@@ -200,10 +204,7 @@ pub(super) async fn until_ready(
     happened: &mut mpsc::Receiver<Happened>,
 ) -> anyhow::Result<Phase> {
     tokio::select! {
-        ready = tokio::time::timeout(READY_LIMIT, ready) => {
-            ready.with_context(|| format!("not all nodes are ready after {} s", READY_LIMIT.as_secs()))??;
-            Ok(Phase::Ready)
-        }
+        ready = ready => ready.map(|()| Phase::Ready),
         () = stop::told_to_stop() => Ok(Phase::Stop),
         () = report(happened) => Ok(Phase::Stop),
     }

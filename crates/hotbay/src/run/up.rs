@@ -169,7 +169,7 @@ async fn run(
             node.status.drives, node.status.drives_in_operation
         );
     });
-    let outcome = match demo::until_ready(ready, &mut happened).await {
+    let outcome = match demo::until_ready(however_long(&name, ready), &mut happened).await {
         Ok(demo::Phase::Ready) => {
             tokio::select! {
                 () = stop::told_to_stop() => {}
@@ -183,6 +183,21 @@ async fn run(
     supervisor.stop(&names).await;
     supervisor.stop(&["registry".to_owned()]).await;
     outcome
+}
+
+/// A machine that is slow, or whose drives are, is waited for: ending would only begin it all anew. That it is slow is
+/// told.
+async fn however_long(
+    name: &str,
+    ready: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    tokio::pin!(ready);
+    if let Ok(ready) = tokio::time::timeout(READY_LIMIT, &mut ready).await {
+        return ready;
+    }
+    let seconds = READY_LIMIT.as_secs();
+    println!("  {name:<11} waited for: not ready after {seconds} s; the agent's messages say why");
+    ready.await
 }
 
 /// The registry's process. It is told everything, and reads no file that may have changed meanwhile.
