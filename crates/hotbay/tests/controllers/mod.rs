@@ -189,10 +189,11 @@ impl Rig {
         until(&format!("hotbay {arguments:?}"), || self.try_client(arguments))
     }
 
-    /// The same once, with each of the controllers: only the one that leads answers.
+    /// The same once, with each of the controllers that run: only the one that leads answers. One that does not run is not
+    /// asked: a command with `--wait` would wait for it.
     pub(crate) fn try_client(&self, arguments: &[&str]) -> Result<String, String> {
         let mut said = Vec::new();
-        for controller in &self.controllers {
+        for controller in self.controllers.iter().filter(|each| each.process.is_running()) {
             match controller.run(arguments) {
                 Ok(answer) => return Ok(answer),
                 Err(error) => said.push(error),
@@ -340,9 +341,18 @@ impl Ended {
 
     /// Whether it is stopped, as by SIGSTOP.
     pub(crate) fn is_stopped(&self) -> bool {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.unwrap_or_default();
-        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+        self.state() == Some('T')
+    }
+
+    /// Whether it has neither ended nor is stopped.
+    pub(crate) fn is_running(&self) -> bool {
+        !matches!(self.state(), None | Some('T' | 'Z'))
+    }
+
+    /// What the kernel says of it, in a letter.
+    fn state(&self) -> Option<char> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        stat.rsplit_once(')')?.1.trim_start().chars().next()
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

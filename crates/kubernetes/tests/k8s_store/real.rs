@@ -40,6 +40,26 @@ fn a_server_that_stops_and_comes_back() {
     assert_eq!(store.read(&drive).unwrap().unwrap(), br#"{"a":2}"#);
 }
 
+/// It keeps its connections and says nothing: the call runs out of time, and what was sent may still be carried out
+/// when the server goes on. The same commit once more is durable, once.
+#[test]
+fn a_server_that_hangs_and_goes_on() {
+    let server = server();
+    let mut store = server.open();
+    let (drive, volume) = (key(Kind::Drive, 1), key(Kind::Volume, 2));
+    store.commit(&[put(drive, r#"{"a":1}"#)]).unwrap();
+    let writes = [put(volume, r#"{"v":1}"#), put(drive, r#"{"a":2}"#)];
+    server.plane().pause_api_server().unwrap();
+    let error = store.commit(&writes).unwrap_err();
+    server.plane().resume_api_server().unwrap();
+    assert!(error.retryable(), "{error}");
+    assert!(error.to_string().contains("no answer within 10 s"), "{error}");
+    store.commit(&writes).unwrap();
+    let mut records = Records::new();
+    apply(&mut records, &writes);
+    assert_eq!(load(&mut server.open()), records);
+}
+
 /// The server takes no word that is not one of the fixed ones, and no second registry.
 #[test]
 fn the_server_refuses_what_the_schemas_do() {
