@@ -11,9 +11,10 @@ use hotbay_core::order::Goal;
 
 use crate::actor::{CallError, ToAgent};
 
-const ACTIONS: [&str; 9] = [
+const ACTIONS: [&str; 11] = [
     "ADD_DEVICE",
     "ADD_HOST",
+    "CORDON_HOST",
     "FORGET_HOST",
     "GET_DEPENDENT_VOLUMES",
     "LABEL_HOST",
@@ -21,6 +22,7 @@ const ACTIONS: [&str; 9] = [
     "REMOVE_DEVICE",
     "REMOVE_HOST",
     "TAKE_OVER_DEVICE",
+    "UNCORDON_HOST",
 ];
 const CODES: [Code; 6] =
     [Code::Ok, Code::Already, Code::TryAgain, Code::InvalidState, Code::NotFound, Code::Argument];
@@ -253,6 +255,8 @@ impl Distribution {
 
 #[cfg(test)]
 mod tests {
+    use hotbay_core::cms::Target;
+
     use super::*;
 
     #[test]
@@ -281,5 +285,22 @@ mod tests {
         let counted: Vec<_> =
             stats.snapshot().actions.into_iter().filter(|(_, _, count)| *count > 0).collect();
         assert_eq!(counted, [("REMOVE_HOST", Code::TryAgain, 1)]);
+    }
+
+    #[test]
+    fn every_action_is_listed() {
+        let (host, target) = (|| "node-a".to_owned(), Target { host: None, device: "d-1".into() });
+        for (action, name) in [
+            (Action::AddDevice(target.clone()), "ADD_DEVICE"),
+            (Action::AddHost { host: host(), with_removed: false, returned: false }, "ADD_HOST"),
+            (Action::ForgetHost { host: host() }, "FORGET_HOST"),
+            (Action::GetDependentVolumes(target.clone()), "GET_DEPENDENT_VOLUMES"),
+            (Action::CordonHost { host: host(), cordoned: true }, "CORDON_HOST"),
+            (Action::CordonHost { host: host(), cordoned: false }, "UNCORDON_HOST"),
+            (Action::PurgeHost { host: host() }, "PURGE_HOST"),
+            (Action::RemoveDevice(target), "REMOVE_DEVICE"),
+        ] {
+            assert_eq!(ACTIONS[action_kind(&action)], name);
+        }
     }
 }

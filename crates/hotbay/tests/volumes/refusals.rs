@@ -73,3 +73,20 @@ fn what_cannot_be_had_says_why_and_what_to_do() {
     assert_eq!(cluster.client(&["get", "volumes", "nothing"]).status.code(), Some(4));
     assert_eq!(cluster.client(&["describe", "volume", "nothing"]).status.code(), Some(4));
 }
+
+#[test]
+fn a_cordoned_host_gets_no_new_volumes() {
+    let cluster = in_operation(1);
+    let host = cluster.name.clone();
+    cluster.expect(&["volume", "create", "before", "--size", "1MiB"], 0);
+    let said = cluster.expect(&["host", "cordon", &host], 0);
+    assert!(said.contains("its drives get no new volumes from now on"), "{said}");
+    let said = cluster.expect(&["host", "cordon", &host], 0);
+    assert!(said.contains("it is cordoned already; nothing was changed"), "{said}");
+    let said = cluster.expect(&["volume", "create", "during", "--size", "1MiB"], 5);
+    assert!(said.contains("cordon"), "{said}");
+    cluster.expect(&["host", "cordon", "no-such-host"], 4);
+    let said = cluster.expect(&["host", "uncordon", &host], 0);
+    assert!(said.contains("its drives may get new volumes again"), "{said}");
+    cluster.expect(&["volume", "create", "after", "--size", "1MiB"], 0);
+}
