@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::beside::Beside;
 use super::entry::Entry;
-use super::write::unknown_kind;
+use super::write::{LONGEST_ASKED, unknown_kind};
 use crate::client::{Answer, CallError, Client};
 use crate::object::{self, Content};
 use crate::resource::Resource;
@@ -16,8 +16,11 @@ use crate::resource::Resource;
 /// Objects in one answer.
 const PAGE: usize = 500;
 
-/// How often a failed call is made again, over all pages of a list.
+/// How often the call for one page is made again. A server that has too much to do lets a page through now and then:
+/// each one counts anew, or a long list would never end.
 const FAILURES: u32 = 8;
+
+/// The pause after a failed call, if the server does not ask for another one.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// How often a list is begun anew because its moment is no longer kept.
@@ -70,17 +73,17 @@ pub(super) async fn list(
         let mut answer = match answered {
             Ok(answer) if answer.code == 429 || answer.code >= 500 => {
                 let error = CallError::Failed { code: answer.code, words: answer.words() };
-                pause(resource, &mut failures, error).await?;
+                pause(resource, &mut failures, error, answer.retry_after).await?;
                 continue;
             }
             Ok(answer) => answer,
             Err(error) => {
-                pause(resource, &mut failures, error).await?;
+                pause(resource, &mut failures, error, None).await?;
                 continue;
             }
         };
         match answer.code {
-            200..=299 => {}
+            200..=299 => failures = 0,
             410 if restarts < RESTARTS => {
                 restarts += 1;
                 objects.clear();
@@ -108,13 +111,18 @@ pub(crate) fn page(resource: Resource, token: &str) -> String {
     }
 }
 
-async fn pause(resource: Resource, failures: &mut u32, error: CallError) -> Result<(), StoreError> {
+async fn pause(
+    resource: Resource,
+    failures: &mut u32,
+    error: CallError,
+    asked: Option<Duration>,
+) -> Result<(), StoreError> {
     *failures += 1;
     if *failures > FAILURES {
         let object = resource.plural().to_owned();
         return Err(StoreError::Unreachable { action: "list", object, source: error.into() });
     }
-    tokio::time::sleep(PAUSE).await;
+    tokio::time::sleep(asked.unwrap_or(PAUSE).min(LONGEST_ASKED)).await;
     Ok(())
 }
 

@@ -5,15 +5,18 @@
 //! `docs/design/0010-kubernetes-store.md` says why it is so.
 //!
 //! ```text
-//!  commit_actions ── order (what waits for what) ── write (one object, until durable) ── api ──▶ API server
-//!  load ──────────── list (each kind at one moment)                                       └──▶
+//!  commit_actions ── order (what waits for what) ── batch ── write (one object, until durable) ── api ──▶ API server
+//!                                                     └──── progress (what may begin)
+//!  load ──────────── list (each kind at one moment) ────────────────────────────────────────────── api ──▶
 //! ```
 
+mod batch;
 pub(crate) mod beside;
 pub(crate) mod entry;
 pub(crate) mod list;
 pub(crate) mod objects;
 mod order;
+mod progress;
 mod runner;
 pub(crate) mod write;
 
@@ -24,14 +27,15 @@ use hotbay_core::order::Term;
 use hotbay_registry::store::refuse_too_long;
 use hotbay_registry::{Key, Kind, Store, StoreError, Write};
 use serde_json::Value;
-use tokio::task::JoinSet;
 
+use self::batch::{Fingerprint, Unfinished};
 use self::beside::Beside;
 use self::entry::Entry;
 use self::list::{Found, Held};
 pub use self::objects::Objects;
+use self::progress::Progress;
 use self::runner::Runner;
-use self::write::{Outcome, Target, Wanted, Writing};
+use self::write::{Target, Wanted};
 use crate::client::Client;
 use crate::names::candidates;
 use crate::object;
@@ -41,15 +45,14 @@ use crate::view::{self, FORMAT_VERSION, Names, Record};
 /// The longest record. etcd takes 1.5 MiB in one request, and the public part of the status may be as long again.
 pub const VALUE_MAX_BYTES: usize = 512 << 10;
 
-/// Objects that are written at the same time.
-const WRITES_IN_FLIGHT: usize = 32;
-
 /// Keeps records as custom resources.
 pub struct CustomResourceStore {
     api: Client,
     /// The objects, as far as they were read or written.
     objects: Objects,
     names: Names,
+    /// The batch of the last commit, if that failed and may be tried again.
+    unfinished: Option<Unfinished>,
     /// Called at every step that the end of this process could fall between; tests stop there.
     checkpoint: fn(&'static str),
     /// Let go last: the client lives on it.
@@ -73,7 +76,8 @@ impl CustomResourceStore {
             connect().map_err(|error| unreachable(error.into()))?
         };
         let (objects, names) = (Objects::default(), Names::default());
-        Ok(Self { api: client, objects, names, checkpoint: |_| {}, runner })
+        let (unfinished, checkpoint) = (None, |_: &'static str| {});
+        Ok(Self { api: client, objects, names, unfinished, checkpoint, runner })
     }
 
     /// The same store, which passes `checkpoint` between the calls of a commit.
@@ -112,17 +116,7 @@ impl CustomResourceStore {
         let Write::Put { value, .. } = write else {
             return Ok(Wanted { key, to: Target::Gone, ours });
         };
-        let unfit = |what: String| StoreError::Unfit { key, what };
-        let stored: Value = serde_json::from_slice(value)
-            .ok()
-            .filter(Value::is_object)
-            .ok_or_else(|| unfit("it is no JSON object".to_owned()))?;
-        if let Some(what) = object::unfit(&stored) {
-            return Err(unfit(what));
-        }
-        if key.kind == Kind::Registry && key.id != 0 {
-            return Err(unfit("there is one registry".to_owned()));
-        }
+        let stored = stored(key, value)?;
         let record = Record::read(key.kind, value);
         let mut view = view::view(record.as_ref(), &self.names);
         let beside = self.objects.beside(key);
@@ -157,6 +151,8 @@ impl CustomResourceStore {
 
 impl Store for CustomResourceStore {
     fn load(&mut self) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
+        // What was made is in it, or was undone by others: a commit after it makes everything.
+        self.unfinished = None;
         let loaded = self.load_all()?;
         self.objects.load(loaded.known, loaded.beside);
         Ok(loaded.records.into_iter().map(|(key, (_, value))| (key, value)).collect())
@@ -169,12 +165,25 @@ impl Store for CustomResourceStore {
     fn commit_actions(&mut self, writes: &[Write], ends: &[usize]) -> Result<(), StoreError> {
         self.prepare(writes)?;
         let steps = order::steps(writes, ends);
-        let mut todo = Vec::new();
-        for step in steps {
-            todo.push(Todo { wanted: Some(self.wanted(step.write)?), after: step.after });
+        let fingerprint = || Fingerprint::of(writes, ends, self.objects.term());
+        let tried = self.unfinished.take().filter(|tried| tried.batch == fingerprint());
+        let mut progress = match tried {
+            // What people have done since to what was made is for those who watch them to find, and is written again
+            // with a batch of its own.
+            Some(Unfinished { mut progress, .. }) => {
+                progress.try_again();
+                progress
+            }
+            None => {
+                steps.iter().try_for_each(|step| refuse_unfit(step.write))?;
+                Progress::of(&steps)
+            }
+        };
+        let result = self.write_steps(&steps, &mut progress);
+        if result.as_ref().is_err_and(StoreError::retryable) {
+            self.unfinished = Some(Unfinished { batch: fingerprint(), progress });
         }
-        let work = write_all(self.api.clone(), self.objects.clone(), todo, self.checkpoint);
-        self.runner.run(work)
+        result
     }
 
     fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
@@ -200,51 +209,26 @@ impl fmt::Debug for CustomResourceStore {
     }
 }
 
-/// A write with those that it waits for.
-struct Todo {
-    /// Taken when it begins.
-    wanted: Option<Wanted>,
-    after: Vec<usize>,
+/// A record as it stands in an object; refused if the server would not give it back as it is.
+fn stored(key: Key, value: &[u8]) -> Result<Value, StoreError> {
+    let unfit = |what: String| StoreError::Unfit { key, what };
+    let stored: Value = serde_json::from_slice(value)
+        .ok()
+        .filter(Value::is_object)
+        .ok_or_else(|| unfit("it is no JSON object".to_owned()))?;
+    if let Some(what) = object::unfit(&stored) {
+        return Err(unfit(what));
+    }
+    if key.kind == Kind::Registry && key.id != 0 {
+        return Err(unfit("there is one registry".to_owned()));
+    }
+    Ok(stored)
 }
 
-/// Makes the writes, as many at the same time as may be. After the first failure no more are begun.
-async fn write_all(
-    api: Client,
-    objects: Objects,
-    mut todo: Vec<Todo>,
-    checkpoint: fn(&'static str),
-) -> Result<(), StoreError> {
-    let mut done = vec![false; todo.len()];
-    let mut in_flight = JoinSet::new();
-    let mut result = Ok(());
-    loop {
-        if result.is_ok() {
-            for (at, next) in todo.iter_mut().enumerate() {
-                if in_flight.len() >= WRITES_IN_FLIGHT {
-                    break;
-                }
-                if next.after.iter().all(|before| done[*before])
-                    && let Some(wanted) = next.wanted.take()
-                {
-                    let (entry, newest) = (objects.get(wanted.key), objects.newest());
-                    let writing = Writing::new(api.clone(), wanted, entry, newest, checkpoint);
-                    in_flight.spawn(async move { (at, writing.run().await) });
-                }
-            }
-        }
-        let Some(ended) = in_flight.join_next().await else { return result };
-        let (at, Outcome { key, entry, result: ended }) =
-            ended.expect("a write neither panics nor is cancelled");
-        objects.set(key, entry);
-        match ended {
-            Ok(()) => {
-                checkpoint("object-written");
-                done[at] = true;
-            }
-            // One that says that the lead is lost counts more than one that can be tried again.
-            Err(error) if result.is_ok() || !error.retryable() => result = Err(error),
-            Err(_) => {}
-        }
+fn refuse_unfit(write: &Write) -> Result<(), StoreError> {
+    match write {
+        Write::Put { key, value } => stored(*key, value).map(drop),
+        Write::Delete { .. } => Ok(()),
     }
 }
 

@@ -4,7 +4,7 @@
 //! time. Of several writes to one record only the last is made, where that breaks no order: a hundred volumes placed
 //! on one drive cost one write of the drive, after the hundred volumes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use hotbay_registry::{Key, Write};
 
@@ -69,14 +69,15 @@ impl<'a> Graph<'a> {
 
     /// Whether one must wait for the other, directly or not. One does not wait for itself.
     fn waits_for(&self, one: usize, other: usize) -> bool {
-        let mut seen = vec![false; self.nodes.len()];
+        // Of those that it comes by alone: most wait for few, and a batch may be long.
+        let mut seen = HashSet::new();
         let mut open = vec![one];
         while let Some(at) = open.pop() {
             for &before in &self.nodes[at].after {
                 if before == other {
                     return true;
                 }
-                if !std::mem::replace(&mut seen[before], true) {
+                if seen.insert(before) {
                     open.push(before);
                 }
             }

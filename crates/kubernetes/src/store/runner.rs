@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
 
 /// A thread with a runtime. It ends when this is dropped.
 pub(super) struct Runner {
@@ -29,6 +30,25 @@ impl Runner {
     /// For what needs a runtime to be made.
     pub(super) fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
+    }
+
+    /// For what is to run while its caller does something else.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Waits until one of these has ended. `None` if there is none.
+    pub(super) fn join_next<T: Send + 'static>(
+        &self,
+        set: &mut JoinSet<T>,
+    ) -> Option<Result<T, JoinError>> {
+        let mut waited = std::mem::take(set);
+        let ended;
+        (*set, ended) = self.run(async move {
+            let ended = waited.join_next().await;
+            (waited, ended)
+        });
+        ended
     }
 
     /// Runs to the end, and gives back what it returns.

@@ -36,7 +36,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The longest pause that the server may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 /// What is to be at a key.
 #[derive(Debug)]

@@ -31,6 +31,8 @@ struct State {
     /// What happened up to this version is forgotten.
     forgotten: u64,
     watchers: Vec<(String, UnboundedSender<Bytes>)>,
+    /// The rest of lists that were asked for in pages, each with the version that it is of: the token is its place.
+    rests: Vec<(u64, Vec<Value>)>,
 }
 
 /// What a server held at one moment.
@@ -118,7 +120,11 @@ impl Transport for Fake {
                 return Ok(reply);
             }
             let body = managed(&parts.uri, body);
-            let (code, body) = state.lock().unwrap().answer(&parts.method, parts.uri.path(), body);
+            let mut state = state.lock().unwrap();
+            let (code, mut body) = state.answer(&parts.method, parts.uri.path(), body);
+            if code == 200 && parts.method == Method::GET && body["items"].is_array() {
+                state.cut_to_page(parts.uri.query().unwrap_or_default(), &mut body);
+            }
             Ok(reply(code, &body))
         })
     }
@@ -212,6 +218,25 @@ impl State {
             ("DELETE", [name]) => self.delete(at(name), &body),
             _ => refusal(405, "MethodNotAllowed"),
         }
+    }
+
+    /// Leaves of a list what was asked for. All its pages are of the same moment.
+    fn cut_to_page(&mut self, query: &str, list: &mut Value) {
+        let asked = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name));
+        let Some(limit) = asked("limit=").and_then(|limit| limit.parse().ok()) else { return };
+        // The first page may be asked for with a token that is empty.
+        let token = asked("continue=").filter(|token| !token.is_empty());
+        let (version, mut items) = match token.map(|token| token.parse::<usize>()) {
+            Some(token) => self.rests[token.unwrap()].clone(),
+            None => (self.version, list["items"].as_array().cloned().unwrap_or_default()),
+        };
+        list["metadata"] = json!({ "resourceVersion": version.to_string() });
+        if items.len() > limit {
+            let rest = items.split_off(limit);
+            list["metadata"]["continue"] = json!(self.rests.len().to_string());
+            self.rests.push((version, rest));
+        }
+        list["items"] = json!(items);
     }
 
     fn next_version(&mut self) -> Value {

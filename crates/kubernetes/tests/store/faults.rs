@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     AnswerLost,
     /// The server answers this, and does nothing.
     Refused(u16),
+    /// The server has too much to do, and asks to wait for so many seconds.
+    Busy(u64),
     /// It is done, and the server says that it failed.
     DoneAndFailed,
     /// From here on every call is refused, as to one that has lost its rights: the end of a process, as far as the
@@ -36,11 +38,33 @@ struct State {
     calls: usize,
     writes: usize,
     planned: Option<(usize, Fault)>,
+    /// Those that wait for calls to certain addresses.
+    on: Vec<Waiting>,
     /// The process ends after so many writes.
     cut_after: Option<usize>,
 }
 
+/// The next so many calls of a method, with this in their address, meet a fault.
+struct Waiting {
+    method: Method,
+    address: &'static str,
+    left: usize,
+    fault: Fault,
+}
+
 impl Faults {
+    /// From now on so many calls of that method, to an address that has this in it, meet a fault.
+    pub(crate) fn on(&self, method: Method, address: &'static str, left: usize, fault: Fault) {
+        self.state.lock().unwrap().on.push(Waiting { method, address, left, fault });
+    }
+
+    /// From now on nothing goes wrong.
+    pub(crate) fn heal(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.on.clear();
+        state.planned = None;
+    }
+
     /// One fault, at the call of that number; the first is 0.
     pub(crate) fn at(call: usize, fault: Fault) -> Self {
         let state = State { planned: Some((call, fault)), ..State::default() };
@@ -78,7 +102,8 @@ impl Faults {
         met.wait_for(|met| *met).await.unwrap();
     }
 
-    fn next(&self, method: &Method) -> Option<Fault> {
+    fn next(&self, call: &Call) -> Option<Fault> {
+        let method = call.method();
         let mut state = self.state.lock().unwrap();
         let number = state.calls;
         state.calls += 1;
@@ -88,6 +113,14 @@ impl Faults {
         if state.cut_after.is_some_and(|most| state.writes > most) {
             self.met.send_replace(true);
             return Some(Fault::Cut);
+        }
+        let address = call.uri().to_string();
+        let waits = |on: &&mut Waiting| on.left > 0 && on.method == method;
+        let mut waiting = state.on.iter_mut().filter(waits);
+        if let Some(on) = waiting.find(|on| address.contains(on.address)) {
+            on.left -= 1;
+            self.met.send_replace(true);
+            return Some(on.fault);
         }
         let (at, fault) = state.planned?;
         let meets = number == at || (fault == Fault::Cut && number > at);
@@ -110,7 +143,7 @@ struct Faulty {
 
 impl Transport for Faulty {
     fn send(&self, call: Call) -> Sending {
-        let fault = self.faults.next(call.method());
+        let fault = self.faults.next(&call);
         Box::pin(answer(self.client.clone(), call, fault))
     }
 }
@@ -132,6 +165,11 @@ async fn answer(
             Ok(forged(504))
         }
         Some(Fault::Refused(code)) => Ok(forged(code)),
+        Some(Fault::Busy(seconds)) => {
+            let mut busy = forged(429);
+            busy.headers_mut().insert("retry-after", seconds.into());
+            Ok(busy)
+        }
         Some(Fault::Cut) => Ok(forged(403)),
     }
 }

@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod back;
+mod batches;
 #[path = "../../../registry/tests/store/behaviour.rs"]
 #[expect(dead_code, reason = "other stores use more of it")]
 mod behaviour;
@@ -11,6 +12,7 @@ mod cases;
 mod fake;
 #[expect(dead_code, reason = "other tests use more of it")]
 mod faults;
+mod lists;
 mod people;
 mod rivals;
 

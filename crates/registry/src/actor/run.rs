@@ -210,8 +210,8 @@ impl Actor {
         }
     }
 
-    /// A refusal is computed from the state, too; most promise nothing, and need not wait. That there is no such volume is
-    /// taken for "deleted", so the deletion must be durable.
+    /// A refusal is computed from the state, too; most promise nothing, and need not wait. That there is no such volume
+    /// is taken for "deleted", so the deletion must be durable.
     fn refuse(&mut self, refused: Refused, reply: ReplyTo) {
         match refused {
             Refused::Volume(VolumeRefused::NoSuchVolume) => {

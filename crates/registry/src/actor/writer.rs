@@ -85,7 +85,8 @@ fn write_all<S: Store>(
                     break Written::Durable { number, callers };
                 }
                 Err(error) if error.retryable() => {
-                    // Each write carries its whole record, so committing what may be there already changes nothing.
+                    // Each write carries its whole record, so committing what may be there already changes nothing. It
+                    // stays the same batch, by which a shared store knows what of it is written.
                     let failing = Written::Failing { error: error.to_string() };
                     if results.send(failing).is_err() {
                         return;

@@ -147,7 +147,9 @@ pub trait Store: Send + 'static {
     ///
     /// A store of one process makes one commit of it. A shared one keeps the order within each
     /// action, and of the writes to one record; the rest it may write in any order, at the same
-    /// time, and several writes to one record as one.
+    /// time, and several writes to one record as one. There an action that cannot be written does
+    /// not keep the others from it, and the same batch, committed again right after, writes what is
+    /// left of it.
     fn commit_actions(&mut self, writes: &[Write], ends: &[usize]) -> Result<(), StoreError> {
         debug_assert_eq!(ends.last().copied().unwrap_or(0), writes.len());
         self.commit(writes)
