@@ -26,8 +26,8 @@ pub(crate) fn candidates(resource: Resource, id: u128, wanted: Option<&str>) -> 
 }
 
 /// Whether Kubernetes takes it: small letters, digits, `-` and `.`, each part beginning and ending with a letter or
-/// digit.
-fn is_object_name(name: &str) -> bool {
+/// digit. So it can also stand in a path as it is, which a name that somebody else wrote into an object may not.
+pub(crate) fn is_object_name(name: &str) -> bool {
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let part = |part: &str| {
         let bytes = part.as_bytes();

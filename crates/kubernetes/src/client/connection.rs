@@ -24,15 +24,34 @@ pub(super) struct Connection {
 
 struct Shared {
     server: Server,
-    open: Mutex<Option<Open>>,
+    open: Mutex<Slot<SendRequest<Full<Bytes>>>>,
     /// One dials, the others wait for it.
     dialling: tokio::sync::Mutex<()>,
 }
 
-#[derive(Clone)]
-struct Open {
-    sender: SendRequest<Full<Bytes>>,
-    number: u64,
+/// The connection in use, if there is one, with its number.
+struct Slot<T> {
+    open: Option<(u64, T)>,
+    /// Only grows: a call that ends late must not take the number of a newer connection for its own.
+    dialled: u64,
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self { open: None, dialled: 0 }
+    }
+}
+
+impl<T: Clone> Slot<T> {
+    fn keep(&mut self, connection: T) -> (u64, T) {
+        self.dialled += 1;
+        self.open.insert((self.dialled, connection)).clone()
+    }
+
+    /// No call begins on this one any more.
+    fn doubt(&mut self, number: u64) {
+        self.open.take_if(|open| open.0 == number);
+    }
 }
 
 impl Connection {
@@ -62,14 +81,14 @@ impl Shared {
             .authority(self.server.authority())
             .path_and_query(path)
             .build()?;
-        let mut open = self.opened().await?;
-        let mut doubt = Doubt { shared: Arc::clone(&self), number: Some(open.number) };
-        let reply = open.sender.send_request(call).await?;
+        let (number, mut sender) = self.opened().await?;
+        let mut doubt = Doubt { shared: Arc::clone(&self), number: Some(number) };
+        let reply = sender.send_request(call).await?;
         doubt.number = None;
         Ok(reply.map(|body| body.boxed_unsync()))
     }
 
-    async fn opened(self: &Arc<Self>) -> Result<Open, TransportError> {
+    async fn opened(self: &Arc<Self>) -> Result<(u64, SendRequest<Full<Bytes>>), TransportError> {
         if let Some(open) = self.usable() {
             return Ok(open);
         }
@@ -78,16 +97,14 @@ impl Shared {
             return Ok(open);
         }
         let sender = dial(&self.server).await?;
-        let mut kept = self.kept();
-        let number = kept.as_ref().map_or(0, |open| open.number + 1);
-        Ok(kept.insert(Open { sender, number }).clone())
+        Ok(self.kept().keep(sender))
     }
 
-    fn usable(&self) -> Option<Open> {
-        self.kept().clone().filter(|open| !open.sender.is_closed())
+    fn usable(&self) -> Option<(u64, SendRequest<Full<Bytes>>)> {
+        self.kept().open.clone().filter(|(_, sender)| !sender.is_closed())
     }
 
-    fn kept(&self) -> MutexGuard<'_, Option<Open>> {
+    fn kept(&self) -> MutexGuard<'_, Slot<SendRequest<Full<Bytes>>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,7 +119,7 @@ struct Doubt {
 impl Drop for Doubt {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
-        self.shared.kept().take_if(|open| open.number == number);
+        self.shared.kept().doubt(number);
     }
 }
 
@@ -125,4 +142,22 @@ async fn dial(server: &Server) -> Result<SendRequest<Full<Bytes>>, TransportErro
         }
     });
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Calls gave up on a connection one after the other. Numbers began anew with each that was dialled after the
+    /// first of them, so that the others threw out what had just been dialled.
+    #[test]
+    fn who_gives_up_late_throws_no_newer_connection_out() {
+        let mut slot = Slot::default();
+        let (old, _) = slot.keep("old");
+        slot.doubt(old);
+        assert!(slot.open.is_none());
+        let new = slot.keep("new");
+        slot.doubt(old);
+        assert_eq!(slot.open, Some(new));
+    }
 }

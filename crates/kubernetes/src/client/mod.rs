@@ -66,6 +66,13 @@ pub enum CallError {
     Failed { code: u16, words: String },
     #[error("{object} is changed by others again and again")]
     Contended { object: String },
+    /// Nothing was sent: a name in it is none that Kubernetes takes.
+    #[error("{path:?} is no path of a call")]
+    NoPath {
+        path: String,
+        #[source]
+        source: http::Error,
+    },
 }
 
 /// What the server said.
@@ -155,8 +162,8 @@ impl Client {
         accept: &'static str,
         body: Option<&Value>,
     ) -> Result<Answer, CallError> {
-        let reply =
-            self.send(request(method, path, accept, body)).await.map_err(CallError::Connection)?;
+        let call = request(method, path, accept, body)?;
+        let reply = self.send(call).await.map_err(CallError::Connection)?;
         let code = reply.status().as_u16();
         let retry_after = reply.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -172,7 +179,14 @@ impl Client {
     }
 }
 
-fn request(method: Method, path: &str, accept: &'static str, body: Option<&Value>) -> Call {
+/// Paths hold names from outside, and whoever makes one should have looked at them: what is refused here is less than
+/// what the server would take for something else.
+fn request(
+    method: Method,
+    path: &str,
+    accept: &'static str,
+    body: Option<&Value>,
+) -> Result<Call, CallError> {
     let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
     Request::builder()
         .method(method)
@@ -180,11 +194,36 @@ fn request(method: Method, path: &str, accept: &'static str, body: Option<&Value
         .header(header::ACCEPT, accept)
         .header(header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body)))
-        .expect("paths are made of names that Kubernetes takes")
+        .map_err(|source| CallError::NoPath { path: path.to_owned(), source })
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl Transport for Nobody {
+        fn send(&self, call: Call) -> Sending {
+            Box::pin(async move { Err(format!("{} was sent", call.uri()).into()) })
+        }
+    }
+
+    /// A claim of a tenant named the volume `a b`, and whoever followed the claims was gone, without a word.
+    #[tokio::test]
+    async fn what_is_no_path_is_refused_in_words() {
+        let client = Client::over(Nobody);
+        let called = client.get("/api/v1/persistentvolumes/a b").await.unwrap_err();
+        assert!(matches!(called, CallError::NoPath { .. }), "{called}");
+        let watched = client.watch("/api/v1/no\nodes", "1").await.unwrap_err();
+        assert!(matches!(watched, CallError::NoPath { .. }), "{watched}");
+        let sent = client.get("/api/v1/nodes").await.unwrap_err();
+        assert!(matches!(sent, CallError::Connection(_)), "{sent}");
     }
 }

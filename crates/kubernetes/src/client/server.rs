@@ -35,12 +35,8 @@ pub enum ServerError {
         #[source]
         source: io::Error,
     },
-    #[error("{} is no kubeconfig", path.display())]
-    NoKubeconfig {
-        path: PathBuf,
-        #[source]
-        source: Box<serde_saphyr::Error>,
-    },
+    #[error("{} is no kubeconfig: {what}", path.display())]
+    NoKubeconfig { path: PathBuf, what: String },
     #[error("{}: {what}", path.display())]
     Unusable { path: PathBuf, what: String },
     #[error("{what} is not usable")]
@@ -118,10 +114,8 @@ impl Server {
     pub fn from_kubeconfig(path: &Path) -> Result<Self, ServerError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ServerError::Read { path: path.to_owned(), source })?;
-        let config: Kubeconfig = serde_saphyr::from_str(&text).map_err(|source| {
-            ServerError::NoKubeconfig { path: path.to_owned(), source: Box::new(source) }
-        })?;
-        config
+        Kubeconfig::parse(&text)
+            .map_err(|what| ServerError::NoKubeconfig { path: path.to_owned(), what })?
             .server(path.parent().unwrap_or(Path::new("/")))
             .map_err(|what| ServerError::Unusable { path: path.to_owned(), what })
     }
@@ -236,6 +230,24 @@ struct User {
 }
 
 impl Kubeconfig {
+    /// What is wrong is told by its place. The parser's own words quote what it found there, and that may be a token
+    /// or a key.
+    fn parse(text: &str) -> Result<Self, String> {
+        let options = serde_saphyr::options! { with_snippet: false };
+        serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+            let what = match error.without_snippet() {
+                serde_saphyr::Error::SerdeMissingField { field, .. } => {
+                    format!("{field} is missing")
+                }
+                serde_saphyr::Error::Unexpected { expected, .. } => format!("not {expected}"),
+                _ => "it cannot be understood".to_owned(),
+            };
+            let place = error.location();
+            let place = place.map(|at| format!(", at line {}, column {}", at.line(), at.column()));
+            what + &place.unwrap_or_default()
+        })
+    }
+
     /// What is wrong is told in words; paths are counted from `folder`.
     fn server(&self, folder: &Path) -> Result<Server, String> {
         let context = find("context", &self.contexts, &self.current_context)?;
@@ -331,8 +343,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<Server, String> {
-        let config: Kubeconfig = serde_saphyr::from_str(text).unwrap();
-        config.server(Path::new("/etc/kube"))
+        Kubeconfig::parse(text).unwrap().server(Path::new("/etc/kube"))
     }
 
     const CLUSTER: &str = "server: 'https://[::1]:6443', certificate-authority: ca.pem";
@@ -370,5 +381,31 @@ mod tests {
         assert!(told(twisted, "token: t").contains("base64"));
         let lost = config(CLUSTER, "token: t").replace("current-context: c", "current-context: x");
         assert!(read(&lost).unwrap_err().contains("no context named"));
+    }
+
+    /// A kubeconfig with a slip of the pen, and the log had its token.
+    #[test]
+    fn what_is_wrong_with_the_file_is_told_without_what_is_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        let good = config(CLUSTER, "token: SECRET");
+        for (text, words) in [
+            (good.replace("token: SECRET", "token: [SECRET]"), "line 6"),
+            (good.replace("{token: SECRET}", "SECRET"), "line 6"),
+            (good.replace("users: [", "users: SECRET\nothers: ["), "line 6"),
+            (good.replace("token: SECRET", "token: \"SECRET"), "line"),
+            (good.replace("token: SECRET", "token: 'SECRET' SECRET"), "line 6"),
+            (good.replace("token: SECRET", "token: !!float SECRET, tokenFile: *SECRET"), "line 6"),
+            (good.replace("token: SECRET", "token: SECRET, token: SECRET"), "line 6"),
+            (good.replace("insecure", "").replace("'https://[::1]:6443'", "{a: SECRET}"), "line 5"),
+            (good.replace("current-context: c\n", ""), "current-context is missing"),
+        ] {
+            std::fs::write(&path, &text).unwrap();
+            let error = Server::from_kubeconfig(&path).unwrap_err();
+            let (told, shown) = (error.to_string(), format!("{error:?}"));
+            assert!(told.contains(words), "{text}{told}");
+            assert!(!told.contains("SECRET") && !shown.contains("SECRET"), "{text}{shown}");
+            assert!(std::error::Error::source(&error).is_none());
+        }
     }
 }

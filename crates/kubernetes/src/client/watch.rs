@@ -53,7 +53,7 @@ impl Client {
         let joint = if path.contains('?') { '&' } else { '?' };
         let query = format!("watch=1&allowWatchBookmarks=true&resourceVersion={version}");
         let path = format!("{path}{joint}{query}");
-        let call = request(Method::GET, &path, accept, None);
+        let call = request(Method::GET, &path, accept, None)?;
         let reply = tokio::time::timeout(BEGIN_TIME, self.send(call)).await;
         let reply = reply.map_err(|_| CallError::TimedOut)?.map_err(CallError::Connection)?;
         let code = reply.status().as_u16();

@@ -3,12 +3,14 @@
 //!
 //! - [`object`]: a notice as an Event object.
 //! - [`series`]: what happens again and again becomes one object that counts.
+//! - [`silence`]: an agent that only starts anew is no news.
 //!
 //! Only what people should see: warnings, and the news they wait for. The life of a healthy volume makes none, because
 //! each is a write to the API server. What cannot be published is left to the log, which has everything.
 
 mod object;
 mod series;
+mod silence;
 
 use hotbay_core::cluster::{About, Cluster};
 use hotbay_core::label::extents::Claim;
@@ -17,7 +19,9 @@ use tokio::time::Instant;
 
 use self::object::{Regarding, Told};
 use self::series::{Series, Step};
+use self::silence::Silences;
 use crate::client::{Answer, CallError, Client};
+use crate::names::is_object_name;
 use crate::store::Objects;
 
 /// Besides warnings.
@@ -40,16 +44,23 @@ const NO_NAMESPACE: &str = "default";
 pub async fn publish(client: Client, registry: Registry, objects: Objects, instance: String) {
     let mut newest = registry.events().newest();
     let mut desk = Desk { client, objects, instance, series: Series::default() };
+    let mut silences = Silences::default();
     let mut told = 0;
     loop {
         for event in registry.events().after(told) {
             told = event.number;
+            let Some(event) = silences.pass(event, Instant::now()) else { continue };
             if event.notice.warning || NEWS.contains(&event.notice.reason) {
                 desk.tell(&registry, event).await;
             }
         }
-        if newest.changed().await.is_err() {
-            return;
+        for event in silences.due(Instant::now()) {
+            desk.tell(&registry, event).await;
+        }
+        let due = silences.next();
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
         }
     }
 }
@@ -87,7 +98,7 @@ impl Desk {
 
     async fn claim(&self, claim: &Claim) -> Result<Option<Regarding>, CallError> {
         let (namespace, name) = (claim.namespace(), claim.name());
-        let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}");
+        let Some(path) = path(claim) else { return Ok(None) };
         let claim = match self.client.get(&path).await? {
             Answer { code: 404, .. } => return Ok(None),
             answer => answer.done()?,
@@ -124,6 +135,29 @@ impl Desk {
                     );
                 }
             }
+        }
+    }
+}
+
+/// Where a claim is. A volume may name one that cannot be: people write it, and labels of drives have it. Its events
+/// are on the Volume alone.
+fn path(claim: &Claim) -> Option<String> {
+    let (namespace, name) = (claim.namespace(), claim.name());
+    (is_object_name(namespace) && is_object_name(name))
+        .then(|| format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_stand_in_a_path() {
+        let at = |namespace, name| path(&Claim::new(namespace, name).unwrap());
+        let whole = "/api/v1/namespaces/shop/persistentvolumeclaims/data-0";
+        assert_eq!(at("shop", "data-0").as_deref(), Some(whole));
+        for bad in ["a b", "x/status", "x?watch=true", "..", "%2e", "Shop"] {
+            assert_eq!((at(bad, "data-0"), at("shop", bad)), (None, None), "{bad:?}");
         }
     }
 }
