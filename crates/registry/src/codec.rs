@@ -82,6 +82,27 @@ pub(crate) fn present(cluster: &Cluster, keys: &[Key]) -> Vec<Change> {
     records
 }
 
+/// Which of these keys have records. Copies none of them: this is asked many times a second.
+pub(crate) fn keys_present(cluster: &Cluster, keys: &[Key]) -> HashSet<Key> {
+    let is_there = |key: &&Key| match key.kind {
+        Kind::Registry => true,
+        Kind::Node => cluster.node(NodeId::from_bits(key.id)).is_some(),
+        Kind::Drive => cluster.drive(DriveId::from_bits(key.id)).is_some(),
+        Kind::Volume => cluster.volume(VolumeId::from_bits(key.id)).is_some(),
+        // Found through their volumes, all at once.
+        Kind::Attachment => false,
+    };
+    let mut there: HashSet<Key> = keys.iter().filter(is_there).copied().collect();
+    let attachments: HashSet<_> = of_kind(keys, Kind::Attachment).collect();
+    if !attachments.is_empty() {
+        let all = cluster.volumes_after(None).flat_map(|volume| volume.attachments.values());
+        let ids = all.map(|known| known.record.id.to_bits()).filter(|id| attachments.contains(id));
+        // The rest of the volumes need no look once all are found.
+        there.extend(ids.take(attachments.len()).map(|id| Key { kind: Kind::Attachment, id }));
+    }
+    there
+}
+
 fn of_kind(keys: &[Key], kind: Kind) -> impl Iterator<Item = u128> {
     keys.iter().filter(move |key| key.kind == kind).map(|key| key.id)
 }

@@ -108,28 +108,32 @@ pub(super) struct Looked {
     pub(super) notice: Option<Notice>,
 }
 
+/// What the record of a volume says; none of other records.
+pub(super) fn of_record(cluster: &Cluster, key: Key) -> Option<Annotations> {
+    let volume = Some(key).filter(|key| key.kind == Kind::Volume)?;
+    Some(cluster.volume(VolumeId::from_bits(volume.id))?.record.annotations.clone())
+}
+
 /// Looks at the annotations of an object: what people changed is asked for, and what the record then says is shown.
-pub(super) async fn look(registry: &Registry, key: Key, seen: &Seen) -> Result<Looked, Stopped> {
+/// `record` is what it said when the object had been seen.
+pub(super) async fn look(
+    registry: &Registry,
+    key: Key,
+    seen: &Seen,
+    mut record: Annotations,
+) -> Result<Looked, Stopped> {
     let mut looked = Looked::default();
-    if key.kind != Kind::Volume {
-        return Ok(looked);
-    }
-    let volume = VolumeId::from_bits(key.id);
-    let read = || {
-        registry.read(move |cluster: &Cluster| {
-            cluster.volume(volume).map(|known| known.record.annotations.clone())
-        })
-    };
-    let Some(mut record) = patiently(read).await? else { return Ok(looked) };
     let changes = seen.annotated.asked(&record);
     if !changes.is_empty() {
         let asked = || {
+            let volume = VolumeId::from_bits(key.id);
             let request = VolumeRequest::Annotate { volume, changes: changes.clone() };
             async { refused(registry.request(request, WHO.to_owned()).await) }
         };
         if let Some(why) = patiently(asked).await? {
             looked.notice = Some(words::not_annotated(key, &seen.entry.name, &why));
         }
+        let read = || registry.read(move |cluster| of_record(cluster, key));
         let Some(now) = patiently(read).await? else { return Ok(looked) };
         record = now;
     }

@@ -1,6 +1,6 @@
 //! What a spec asks for, as the API would be asked. Decides nothing: the registry does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use hotbay_core::cluster::{Cluster, VolumeRecord};
 use hotbay_core::cms::{Action, Code, Target};
@@ -33,8 +33,26 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// `None` if there is no such record any more.
-    pub(super) fn of(cluster: &Cluster, key: Key) -> Option<Self> {
+    /// Those of all these records; without those that there are not any more.
+    pub(super) fn of_all(cluster: &Cluster, keys: &[Key]) -> HashMap<Key, Self> {
+        let subject = |key: &Key| Some((*key, Self::of(cluster, *key)?));
+        let mut all: HashMap<_, _> = keys.iter().filter_map(subject).collect();
+        // Attachments are found through their volumes, all at once.
+        let meant: HashSet<_> =
+            keys.iter().filter(|key| key.kind == Kind::Attachment).copied().collect();
+        if !meant.is_empty() {
+            let known = cluster.volumes_after(None).flat_map(|known| known.attachments.values());
+            for record in known.map(|known| &known.record) {
+                let key = Key { kind: Kind::Attachment, id: record.id.to_bits() };
+                if meant.contains(&key) {
+                    all.insert(key, Self::Attachment { read_only: record.read_only });
+                }
+            }
+        }
+        all
+    }
+
+    fn of(cluster: &Cluster, key: Key) -> Option<Self> {
         Some(match key.kind {
             Kind::Registry => Self::Registry,
             Kind::Drive => Self::Drive(cluster.drive(DriveId::from_bits(key.id))?.record.id),
@@ -46,12 +64,7 @@ impl Subject {
                 let known = cluster.volume(VolumeId::from_bits(key.id))?;
                 Self::Volume(Box::new(known.record.clone()))
             }
-            Kind::Attachment => {
-                let mut all =
-                    cluster.volumes_after(None).flat_map(|known| known.attachments.values());
-                let known = all.find(|known| known.record.id.to_bits() == key.id)?;
-                Self::Attachment { read_only: known.record.read_only }
-            }
+            Kind::Attachment => return None,
         })
     }
 }
@@ -152,7 +165,8 @@ fn label_change(now: &Value, before: &Value) -> Result<Option<LabelChange>, NotA
     };
     let (set, before) = (texts(now), texts(before));
     let gone = before.keys().filter(|key| !set.contains_key(*key));
-    let remove: BTreeSet<LabelKey> = gone.map(|key| key.parse()).collect::<Result<_, _>>()?;
+    // What cannot be a label never was one: there is nothing to remove.
+    let remove: BTreeSet<LabelKey> = gone.filter_map(|key| key.parse().ok()).collect();
     match LabelChange::new(NodeLabels::of_pairs(set)?, remove, true) {
         Err(NotALabel::Nothing) => Ok(None),
         change => change.map(Some),
@@ -236,6 +250,16 @@ mod tests {
             panic!()
         };
         assert_eq!(actions, [Action::RemoveHost { host: "node-a".into() }]);
+    }
+
+    /// A spec that was never taken for one of labels may be what stood there before.
+    #[test]
+    fn what_never_was_a_label_is_not_removed() {
+        let before = json!({ "labels": { "a b": "c", "rack": "a" } });
+        let Ask::Act(actions) = node(json!({}), Some(before)) else { panic!() };
+        let [Action::LabelHost { change, .. }] = &actions[..] else { panic!("{actions:?}") };
+        assert_eq!(change.remove().map(ToString::to_string).collect::<Vec<_>>(), ["rack"]);
+        assert_eq!(node(json!({}), Some(json!({ "labels": { "a b": "c" } }))), Ask::Nothing);
     }
 
     #[test]

@@ -30,10 +30,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotbay_core::cluster::Notice;
-use hotbay_registry::{CallError, Key, Registry};
+use hotbay_registry::{CallError, Key, Kind, Registry};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use self::asks::Subject;
 use self::calls::Change;
 use self::judge::{Verdict, judge};
 use self::pending::{Batch, Listed, Pending};
@@ -108,7 +109,7 @@ pub async fn follow(
         told: HashSet::new(),
         repaired: HashMap::new(),
         bare: HashSet::new(),
-        waiting: Vec::new(),
+        waiting: HashMap::new(),
     };
     tokio::select! {
         Stopped = people.settle_all(&news) => {}
@@ -144,8 +145,8 @@ struct People {
     repaired: HashMap<String, (Instant, Instant)>,
     /// Objects that had no status when they were last seen, by uid.
     bare: HashSet<String>,
-    /// What could not be done, and when it is tried again.
-    waiting: Vec<(Instant, Seen)>,
+    /// What could not be done, and when it is tried again, by uid.
+    waiting: HashMap<String, (Instant, Seen)>,
 }
 
 impl People {
@@ -172,10 +173,8 @@ impl People {
     /// What could not be done is judged again, and what takes time asked for again.
     async fn settle_due(&mut self, news: &Pending) -> Result<(), Stopped> {
         let now = Instant::now();
-        let (due, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(at, _)| *at <= now);
-        self.waiting = later;
-        due.into_iter().for_each(|(_, seen)| news.tell_again(seen));
+        let due = self.waiting.extract_if(|_, (at, _)| *at <= now);
+        due.for_each(|(_, (_, seen))| news.tell_again(seen));
         let changes = self.unmet.meet_again().await?;
         self.change(changes).await;
         let again = self.wishes.ask_again().await?;
@@ -184,6 +183,11 @@ impl People {
 
     async fn settle(&mut self, batch: Batch) -> Result<(), Stopped> {
         let Batch { objects, lists } = batch;
+        // Before the objects, which are newer than the lists, or on them.
+        for listed in &lists {
+            self.unmet.forget_lacking(listed);
+            self.waiting.retain(|_, (_, seen)| !listed.lacks(seen));
+        }
         let missing = self.missing(&lists);
         let keys = objects.iter().filter_map(|(seen, _)| judge::key(seen, &self.objects));
         let keys: HashSet<_> = keys.chain(missing.iter().map(|(key, _)| *key)).collect();
@@ -196,19 +200,46 @@ impl People {
         for (key, version) in missing.into_iter().filter(|(key, _)| present.contains(key)) {
             self.lost(key, version, &mut todo);
         }
-        for (key, seen) in std::mem::take(&mut todo.specs) {
-            if self.wishes.look(key, &seen).await? {
-                todo.again.insert(key);
-            }
-            let looked = annotations::look(&self.registry, key, &seen).await?;
-            todo.notices.extend(looked.notice);
-            todo.changes.extend(looked.change.map(|change| (seen, change)));
-        }
+        self.look(&mut todo).await?;
         for seen in std::mem::take(&mut todo.wishes) {
             todo.changes.extend(self.unmet.meet(seen).await?);
         }
         self.change(todo.changes).await;
         self.rewrite(todo.again, words::bounded(todo.notices)).await
+    }
+
+    /// Looks at what people wish and say by objects as we left them. Their records are read in one go: each read waits
+    /// for the store.
+    async fn look(&mut self, todo: &mut Todo) -> Result<(), Stopped> {
+        let specs = std::mem::take(&mut todo.specs);
+        let wished = specs.iter().filter(|(key, seen)| self.wishes.is_to_be_looked_at(*key, seen));
+        let wished: Arc<[Key]> = wished.map(|(key, _)| *key).collect();
+        let volumes = specs.iter().map(|(key, _)| *key).filter(|key| key.kind == Kind::Volume);
+        let volumes: Arc<[Key]> = volumes.collect();
+        if wished.is_empty() && volumes.is_empty() {
+            return Ok(());
+        }
+        let read = || {
+            let (wished, volumes) = (Arc::clone(&wished), Arc::clone(&volumes));
+            self.registry.read(move |cluster| {
+                let said = |key: &Key| Some((*key, annotations::of_record(cluster, *key)?));
+                let said: HashMap<_, _> = volumes.iter().filter_map(said).collect();
+                (Subject::of_all(cluster, &wished), said)
+            })
+        };
+        let (subjects, mut said) = patiently(read).await?;
+        for (key, seen) in specs {
+            if let Some(subject) = subjects.get(&key)
+                && self.wishes.look(key, &seen, subject).await?
+            {
+                todo.again.insert(key);
+            }
+            let Some(record) = said.remove(&key) else { continue };
+            let looked = annotations::look(&self.registry, key, &seen, record).await?;
+            todo.notices.extend(looked.notice);
+            todo.changes.extend(looked.change.map(|change| (seen, change)));
+        }
+        Ok(())
     }
 
     /// The records whose objects a list did not have, with the list's version.
@@ -235,7 +266,9 @@ impl People {
 
     fn carry_out(&mut self, verdict: Verdict, seen: Seen, todo: &mut Todo) {
         let (name, uid) = (seen.entry.name.clone(), seen.entry.uid.clone());
-        if seen.entry.is_deleted {
+        // This is newer than what could not be done, or could not be met, before.
+        self.waiting.remove(&uid);
+        if verdict != Verdict::Wish {
             self.unmet.forget(&uid);
         }
         match verdict {
@@ -332,7 +365,7 @@ impl People {
     /// Judges an object again after a pause.
     fn later(&mut self, seen: Seen, pause: Duration) {
         if self.waiting.len() < WAITING_MOST {
-            self.waiting.push((Instant::now() + pause, seen));
+            self.waiting.insert(seen.entry.uid.clone(), (Instant::now() + pause, seen));
         }
     }
 
@@ -341,7 +374,6 @@ impl People {
         self.repaired.remove(uid);
         self.bare.remove(uid);
         self.wishes.forget(uid);
-        self.unmet.forget(uid);
     }
 
     /// Whether it was not told before.

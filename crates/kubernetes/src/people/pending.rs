@@ -4,7 +4,7 @@
 //! Objects that are deleted and held by our finalizer are handed out by a way of their own. They must not wait for the
 //! registry: while a definition is being deleted its store cannot write, and the definition goes only after they do.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -25,6 +25,13 @@ pub(super) struct Listed {
     pub(super) uids: HashSet<String>,
 }
 
+impl Listed {
+    /// Whether an object that was seen before this list is gone.
+    pub(super) fn lacks(&self, seen: &Seen) -> bool {
+        seen.resource == self.resource && !self.uids.contains(&seen.entry.uid)
+    }
+}
+
 /// What is to be settled together.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
@@ -42,10 +49,35 @@ pub(super) struct Pending {
 
 #[derive(Debug, Default)]
 struct State {
-    objects: BTreeMap<String, (Seen, bool)>,
+    /// By uid.
+    objects: HashMap<String, (Seen, bool)>,
+    /// The uids of those, in the order of their first news: under a storm none is passed over.
+    order: VecDeque<String>,
     lists: BTreeMap<Resource, Listed>,
     /// With the time of the news.
     to_release: BTreeMap<String, (Instant, Seen)>,
+}
+
+impl State {
+    /// Newer news of an object takes the place of older.
+    fn put(&mut self, seen: Seen, is_gone: bool) {
+        let uid = seen.entry.uid.clone();
+        if self.objects.insert(uid.clone(), (seen, is_gone)).is_none() {
+            self.order.push_back(uid);
+        }
+    }
+
+    fn take_first(&mut self) -> Option<(Seen, bool)> {
+        let uid = self.order.pop_front()?;
+        self.objects.remove(&uid)
+    }
+
+    /// What was told of objects before a list that does not have them: they are gone, with no event about it.
+    fn drop_lacking(&mut self, listed: &Listed) {
+        let Self { objects, order, .. } = self;
+        objects.retain(|_, (seen, is_gone)| *is_gone || !listed.lacks(seen));
+        order.retain(|uid| objects.contains_key(uid));
+    }
 }
 
 impl Pending {
@@ -63,15 +95,17 @@ impl Pending {
         } else {
             state.to_release.remove(&uid);
         }
-        state.objects.insert(uid, (seen, is_gone));
+        state.put(seen, is_gone);
         self.filled.notify_one();
     }
 
     /// Tells once more of an object, unless there is newer news of it. It is old news in any case: one that was deleted
     /// since is let go of all the same.
     pub(super) fn tell_again(&self, seen: Seen) {
-        let uid = seen.entry.uid.clone();
-        self.state().objects.entry(uid).or_insert((seen, false));
+        let mut state = self.state();
+        if !state.objects.contains_key(&seen.entry.uid) {
+            state.put(seen, false);
+        }
         self.filled.notify_one();
     }
 
@@ -82,9 +116,12 @@ impl Pending {
         self.held.notify_one();
     }
 
-    /// Tells that a list was read. A newer one says all that the one before did.
+    /// Tells that a list was read, before anything that its watch tells after it. A newer one says all that the one
+    /// before did.
     pub(super) fn tell_listed(&self, listed: Listed) {
-        self.state().lists.insert(listed.resource, listed);
+        let mut state = self.state();
+        state.drop_lacking(&listed);
+        state.lists.insert(listed.resource, listed);
         self.filled.notify_one();
     }
 
@@ -95,7 +132,7 @@ impl Pending {
                 let mut state = self.state();
                 let mut batch = Batch::default();
                 while batch.objects.len() < most
-                    && let Some((_, told)) = state.objects.pop_first()
+                    && let Some(told) = state.take_first()
                 {
                     batch.objects.push(told);
                 }
@@ -156,6 +193,41 @@ mod tests {
         assert_eq!(batch.objects, [(seen(2, false), false)]);
         let next = tokio::time::timeout(OWN_DELETION, pending.next(10));
         assert!(next.await.is_err());
+    }
+
+    fn named(uid: &str) -> Seen {
+        let metadata = json!({ "name": uid, "uid": uid, "resourceVersion": "1" });
+        Seen::of(Resource::Volume, json!({ "metadata": metadata })).unwrap()
+    }
+
+    /// Whatever the server calls it, and however often others are told of.
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_handed_out_in_the_order_of_their_arrival() {
+        let pending = Pending::default();
+        for uid in ["z", "b", "a", "z"] {
+            pending.tell(named(uid), false);
+        }
+        let uids = |batch: Batch| -> Vec<_> {
+            batch.objects.into_iter().map(|(seen, _)| seen.entry.uid).collect()
+        };
+        assert_eq!(uids(pending.next(1).await), ["z"]);
+        pending.tell(named("0"), false);
+        pending.tell_again(named("z"));
+        assert_eq!(uids(pending.next(3).await), ["b", "a", "0"]);
+        assert_eq!(uids(pending.next(3).await), ["z"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_list_lacks_is_not_handed_out_unless_it_is_known_to_be_gone() {
+        let pending = Pending::default();
+        pending.tell(named("there"), false);
+        pending.tell(named("lost"), false);
+        pending.tell(named("deleted"), true);
+        let uids = HashSet::from(["there".to_owned()]);
+        pending.tell_listed(Listed { resource: Resource::Volume, version: 2, uids });
+        pending.tell(named("new"), false);
+        let expected = [(named("there"), false), (named("deleted"), true), (named("new"), false)];
+        assert_eq!(pending.next(10).await.objects, expected);
     }
 
     /// The store takes the finalizer off what it deletes: nobody else needs to.

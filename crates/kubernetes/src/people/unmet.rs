@@ -11,6 +11,7 @@ use tokio::time::{Duration, Instant};
 
 use super::asks;
 use super::calls::Change;
+use super::pending::Listed;
 use super::seen::Seen;
 use super::wishes::{Told, next_time};
 use super::{Stopped, Surroundings, WHO, patiently};
@@ -69,6 +70,11 @@ impl Unmet {
         self.waiting.remove(uid);
     }
 
+    /// Drops the wishes whose objects a list does not have any more.
+    pub(super) fn forget_lacking(&mut self, listed: &Listed) {
+        self.waiting.retain(|_, waiting| !listed.lacks(&waiting.seen));
+    }
+
     /// Tries to meet a wish. Gives the status to write if it cannot be met, and that is news.
     pub(super) async fn meet(&mut self, seen: Seen) -> Result<Option<(Seen, Change)>, Stopped> {
         let met = match seen.resource {
@@ -109,7 +115,8 @@ impl Unmet {
         Ok(changes)
     }
 
-    /// The status that says what is wrong; none if it says so already.
+    /// The status that says what is wrong; none if it says so already. It names the term that it is written under,
+    /// like every other; with neither record nor checksum it is still that of a wish.
     fn status(&self, seen: &Seen, fault: Fault) -> Option<Value> {
         let kind = match seen.resource {
             Resource::Volume => "Created",
@@ -121,8 +128,15 @@ impl Unmet {
         let told = Told { is_done: false, reason: fault.reason.to_owned(), message: fault.message };
         let now_ms = (self.surroundings.wall_ms)();
         let condition = told.condition(kind, seen.generation, earlier, now_ms);
-        (earlier != Some(&condition))
-            .then(|| json!({ "observedGeneration": seen.generation, "conditions": [condition] }))
+        if earlier == Some(&condition) {
+            return None;
+        }
+        let mut status =
+            json!({ "observedGeneration": seen.generation, "conditions": [condition] });
+        if let Some(term) = self.objects.term() {
+            status["term"] = json!(term);
+        }
+        Some(status)
     }
 
     async fn make_volume(&self, seen: &Seen) -> Result<Result<(), Fault>, Stopped> {
@@ -161,7 +175,29 @@ impl Unmet {
         let id = AttachmentId::from_bits((self.surroundings.fresh)());
         let key = Key { kind: Kind::Attachment, id: id.to_bits() };
         let request = VolumeRequest::Attach { id, volume, node, read_only };
-        Ok(self.request(key, seen, request).await?.map(drop))
+        if let Err(fault) = self.request(key, seen, request).await? {
+            return Ok(Err(fault));
+        }
+        // The answer does not say which attachment it is: somebody else may have made one since the look.
+        let look = || {
+            self.registry.read(move |cluster| {
+                Some(cluster.volume(volume)?.attachments.get(&node)?.record.id)
+            })
+        };
+        let there = patiently(look).await?;
+        if there == Some(id) {
+            return Ok(Ok(()));
+        }
+        self.objects.disown(key, &seen.entry.uid);
+        Ok(match there {
+            Some(there) => {
+                self.is_object_of(Key { kind: Kind::Attachment, id: there.to_bits() }, seen)
+            }
+            // It was made, and detached in the meantime.
+            None if self.objects.key_of(&seen.entry.uid).is_some() => Ok(()),
+            None if self.objects.is_gone(&seen.entry.uid) => Ok(()),
+            None => Err(Fault::passing("InUse", "another use of it has just ended".to_owned())),
+        })
     }
 
     /// Asks for what makes a record, and lets the object become that of the record.

@@ -55,6 +55,13 @@ struct Open {
     due: Instant,
 }
 
+/// Why a spec is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    New,
+    Again,
+}
+
 /// Wishes by the specs of objects that have a record.
 pub(super) struct Wishes {
     registry: Registry,
@@ -75,36 +82,56 @@ impl Wishes {
         self.specs.remove(uid);
     }
 
-    /// Looks at the spec of an object. Says whether there is an answer to write.
-    pub(super) async fn look(&mut self, key: Key, seen: &Seen) -> Result<bool, Stopped> {
-        let uid = &seen.entry.uid;
-        let before = match seen.resource {
-            Resource::StorageNode => self.specs.insert(uid.clone(), seen.spec.clone()),
-            Resource::Registry | Resource::Drive | Resource::Volume | Resource::Attachment => None,
-        };
+    /// Whether the spec of an object is new, or was last answered by another controller and is not done.
+    fn is_due(&self, key: Key, seen: &Seen) -> Option<Due> {
         let noticed = self.objects.noticed(key);
         let in_status = self.objects.get(key).and_then(|entry| entry.observed);
-        let Some(observed) = in_status.max(noticed.as_ref().map(|noticed| noticed.observed)) else {
-            return Ok(false);
-        };
-        let is_new = seen.generation > observed;
-        if !is_new && (self.open.contains_key(&key) || !waits(noticed.as_ref())) {
-            return Ok(false);
+        let observed = in_status.max(noticed.as_ref().map(|noticed| noticed.observed))?;
+        match seen.generation > observed {
+            true => Some(Due::New),
+            false if self.open.contains_key(&key) => None,
+            false => waits(noticed.as_ref()).then_some(Due::Again),
         }
-        let read = || self.registry.read(move |cluster| Subject::of(cluster, key));
-        let Some(subject) = patiently(read).await? else { return Ok(false) };
+    }
+
+    /// Whether there is something to ask for by the spec of an object. Then its record must be known for a look.
+    pub(super) fn is_to_be_looked_at(&mut self, key: Key, seen: &Seen) -> bool {
+        let due = self.is_due(key, seen);
+        // What was refused as a whole was not acted on: all of it counts once it is mended.
+        if due != Some(Due::New) && !is_refused(self.objects.noticed(key).as_ref()) {
+            self.remember(seen);
+        }
+        due.is_some()
+    }
+
+    fn remember(&mut self, seen: &Seen) {
+        if seen.resource == Resource::StorageNode {
+            self.specs.insert(seen.entry.uid.clone(), seen.spec.clone());
+        }
+    }
+
+    /// Looks at the spec of an object. Says whether there is an answer to write.
+    pub(super) async fn look(
+        &mut self,
+        key: Key,
+        seen: &Seen,
+        subject: &Subject,
+    ) -> Result<bool, Stopped> {
+        let Some(due) = self.is_due(key, seen) else { return Ok(false) };
+        let uid = &seen.entry.uid;
         // A removal that is not done goes on being asked for, whatever else the new spec changes.
-        let before = match self.open.remove(&key) {
-            Some(_) => before.map(|mut spec| {
-                spec["inOperation"] = Value::Null;
-                spec
-            }),
-            None => before,
+        if self.open.remove(&key).is_some()
+            && let Some(before) = self.specs.get_mut(uid).and_then(Value::as_object_mut)
+        {
+            before.remove("inOperation");
+        }
+        let asked = match due {
+            Due::New => ask(&seen.spec, self.specs.get(uid), subject),
+            Due::Again => ask_again(&seen.spec, subject),
         };
-        let asked = match is_new {
-            true => ask(&seen.spec, before.as_ref(), &subject),
-            false => ask_again(&seen.spec, &subject),
-        };
+        if !matches!(asked, Ask::Refused(..)) {
+            self.remember(seen);
+        }
         let told = match asked {
             Ask::Nothing => None,
             Ask::Refused(code, message) => {
@@ -242,8 +269,17 @@ fn done(message: &str) -> Told {
 
 /// Whether an answer says that it is to be asked for again.
 fn waits(noticed: Option<&Noticed>) -> bool {
+    is_answered(noticed, Code::TryAgain)
+}
+
+/// Whether an answer says that the spec makes no sense.
+fn is_refused(noticed: Option<&Noticed>) -> bool {
+    is_answered(noticed, Code::Argument)
+}
+
+fn is_answered(noticed: Option<&Noticed>, code: Code) -> bool {
     let condition = noticed.and_then(|noticed| noticed.condition.as_ref());
-    condition.is_some_and(|condition| condition["reason"] == Code::TryAgain.as_str())
+    condition.is_some_and(|condition| condition["reason"] == code.as_str())
 }
 
 /// Whether a removal that was asked for has not been taken back since; nothing if there is no such thing any more.

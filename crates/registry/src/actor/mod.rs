@@ -373,11 +373,7 @@ impl Registry {
 
     /// Which of these records there are. As with [`Registry::read`], what was decided before is durable then.
     pub async fn present(&self, keys: Vec<Key>) -> Result<HashSet<Key>, CallError> {
-        let look = move |cluster: &Cluster| {
-            let there = codec::present(cluster, &keys);
-            there.iter().map(codec::key).collect()
-        };
-        self.read(look).await
+        self.read(move |cluster| codec::keys_present(cluster, &keys)).await
     }
 
     /// Writes records again as they are, because the store was found to have lost or changed them; those that do not
