@@ -253,6 +253,9 @@ mod tests {
         assert_eq!(content(Resource::Drive, &forgotten), Content::Edited);
         assert_eq!(content(Resource::Drive, &json!({ "spec": {} })), Content::Nothing);
         assert_eq!(content(Resource::Drive, &json!({ "status": {} })), Content::Nothing);
+        // What is said of a wish that cannot be met names its term too.
+        let wish = json!({ "status": { "term": term, "conditions": [], "observedGeneration": 1 } });
+        assert_eq!(content(Resource::Volume, &wish), Content::Nothing);
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(crate) fn long_annotations(rig: &mut Rig) {
                   "resources": { "requests": { "storage": "16Mi" } } },
     });
     rig.plane.kubectl().with_input(&["create", "-f", "-"], &claim.to_string()).unwrap();
+    // Only a bound claim counts, and nobody binds it here.
+    edit_status(rig, &["pvc", "long"], &json!({ "phase": "Bound" }));
     until_said(rig, "of the claim default/long has 204800 bytes and does not count", &before);
     // The next decisions about them are written all the same, and keep what people wrote.
     rig.client(&["volume", "annotate", "kept", "owner=me"]);

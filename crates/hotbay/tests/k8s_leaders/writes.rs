@@ -24,26 +24,52 @@ const DRIVES: usize = 20;
 /// How long nothing is written before it counts as over.
 const QUIET: Duration = Duration::from_secs(2);
 const AT_REST: Duration = Duration::from_secs(8);
+/// An agent that is back within this time was not missed: shorter than it is waited for.
+const NOT_MISSED: Duration = Duration::from_secs(4);
+/// Longer than what an agent says after its start takes to count, and then to be told.
+const COUNTS: Duration = Duration::from_secs(12);
+const RESTARTS: usize = 5;
+/// A node is written so often because it is connected; in seconds, with some room.
+const BEAT: u64 = 295;
+const DAY: u64 = 24 * 3600;
 
-/// How often each thing was written since a place in the log. What fails counts like what succeeds.
+/// How often each thing was written since a place in the log. What fails counts like what succeeds; what only says that
+/// a node is still connected does not.
 type Writes = BTreeMap<String, usize>;
 
 fn writes(rig: &Rig, since: usize) -> Writes {
     let log = fs::read_to_string(rig.plane.audit_log()).unwrap();
-    let mut writes = Writes::new();
-    for line in log.lines().skip(since) {
+    let (mut writes, mut of_nodes) = (Writes::new(), BTreeMap::new());
+    for (number, line) in log.lines().enumerate() {
         // The last line may still be on its way.
         let Ok(event) = serde_json::from_str::<Value>(line) else { continue };
         let (verb, object) = (event["verb"].as_str().unwrap_or_default(), &event["objectRef"]);
         let is_read = ["get", "list", "watch"].contains(&verb);
-        if object["apiGroup"] == "hotbay.dev" && !is_read {
-            let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        if object["apiGroup"] != "hotbay.dev" || is_read {
+            continue;
+        }
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        let mut is_beat = false;
+        if text("resource") == "storagenodes" {
+            let second = second(&event);
+            let before = of_nodes.insert(text("name"), second);
+            is_beat = before.is_some_and(|before| (second + DAY - before) % DAY >= BEAT);
+        }
+        if number >= since && !is_beat {
             let below = object["subresource"].as_str().map(|below| format!("/{below}"));
             let what = format!("{verb} {}{}", text("resource"), below.unwrap_or_default());
             *writes.entry(what).or_default() += 1;
         }
     }
     writes
+}
+
+/// When a request was made, in seconds since midnight.
+fn second(event: &Value) -> u64 {
+    let time = event["requestReceivedTimestamp"].as_str().unwrap();
+    let (_, time) = time.split_once('T').unwrap();
+    let parts = time[..8].split(':').map(|part| part.parse::<u64>().unwrap());
+    parts.fold(0, |sum, part| sum * 60 + part)
 }
 
 fn lines(rig: &Rig) -> usize {
@@ -69,6 +95,28 @@ fn sum(writes: &Writes) -> usize {
 fn to(writes: &Writes, kinds: &[&str]) -> usize {
     let meant = writes.iter().filter(|(what, _)| kinds.iter().any(|kind| what.contains(kind)));
     meant.map(|(_, count)| count).sum()
+}
+
+/// Ends the agent and starts it again; gives the place in the log before it. On a machine that has much else to do this
+/// may take so long that the agent is missed, which is told: then it is tried again.
+fn start_agent_anew(rig: &mut Rig) -> usize {
+    let registered = |rig: &Rig| rig.agent().log().matches("\"registered\"").count();
+    for _ in 0..RESTARTS {
+        let (since, starts, began) = (lines(rig), registered(rig), Instant::now());
+        rig.start_agent_again();
+        until("the agent is back", || {
+            let now = registered(rig);
+            if now > starts { Ok(()) } else { Err(format!("{now}")) }
+        });
+        let took = began.elapsed();
+        println!("the agent is back after {took:?}");
+        rig.drives_are_in_operation();
+        std::thread::sleep(COUNTS);
+        if took < NOT_MISSED {
+            return since;
+        }
+    }
+    panic!("an agent takes longer than {NOT_MISSED:?} to start");
 }
 
 /// A volume as Kubernetes would have it: made, attached, detached, deleted.
@@ -123,14 +171,12 @@ fn writes_are_few_and_none_where_nothing_changes() {
     std::thread::sleep(AT_REST);
     let at_rest = writes(&rig, since);
     println!("at rest for {AT_REST:?}: {at_rest:?}");
-    assert!(sum(&at_rest) <= 1 && to(&at_rest, &["storagenodes"]) == sum(&at_rest), "{at_rest:?}");
+    assert_eq!(at_rest, Writes::new());
 
-    let since = lines(&rig);
-    rig.start_agent_again();
-    rig.drives_are_in_operation();
+    let since = start_agent_anew(&mut rig);
     let agent = settled(&rig, since);
     println!("the agent starts anew, with {DRIVES} drives: {agent:?}");
-    assert_eq!(to(&agent, &["drives", "volumes", "attachments", "registries"]), 0, "{agent:?}");
+    assert_eq!(agent, Writes::new());
 
     let since = lines(&rig);
     rig.controllers[first].process.signal(Signal::KILL);

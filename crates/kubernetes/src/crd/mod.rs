@@ -90,7 +90,7 @@ fn schema(resource: Resource) -> Value {
             "kind": { "type": "string" },
             "metadata": { "type": "object" },
             "spec": wish(resource, spec),
-            "status": with_record(status),
+            "status": with_record(without_unwritten(resource, status)),
         },
     });
     if resource == Resource::Registry {
@@ -140,6 +140,36 @@ fn wish(resource: Resource, mut spec: Value) -> Value {
         spec.remove("required");
     }
     spec
+}
+
+/// The fields of a status that are in the answers of the API alone: they follow from the memory of the leading
+/// controller, and a write for each of their changes would be too many. See [`crate::view`] and
+/// [`crate::store::beside`].
+fn unwritten(resource: Resource) -> &'static [&'static str] {
+    match resource {
+        Resource::Drive => &[
+            "/properties/freeBytes",
+            "/properties/dirtyBytes",
+            "/properties/stateHash",
+            "/properties/autoAdd",
+            "/properties/goal/properties/order",
+        ],
+        // Each use of a volume is an object of its own.
+        Resource::Volume => &["/properties/attachments"],
+        Resource::StorageNode => &["/properties/session", "/properties/silentSinceMs"],
+        Resource::Registry | Resource::Attachment => &[],
+    }
+}
+
+/// What is never written is not promised either.
+fn without_unwritten(resource: Resource, mut status: Value) -> Value {
+    for at in unwritten(resource) {
+        let (fields, name) = at.rsplit_once('/').unwrap_or_default();
+        if let Some(Value::Object(fields)) = status.pointer_mut(fields) {
+            fields.remove(name);
+        }
+    }
+    status
 }
 
 /// The public view with what the controller keeps beside it. Nothing is required: what is not known yet is not there.
@@ -257,6 +287,27 @@ mod tests {
         for definition in definitions() {
             let found = [ours("spec", &definition), ours("status", &definition)].concat();
             assert_eq!(found, Vec::<String>::new(), "{}", definition["metadata"]["name"]);
+        }
+    }
+
+    /// That all that is written is in the schemas, the tests of `view` show.
+    #[test]
+    fn only_fields_that_are_written_are_promised() {
+        for (resource, definition) in Resource::ALL.into_iter().zip(definitions()) {
+            let status = &root(&definition)["properties"]["status"];
+            for at in unwritten(resource) {
+                assert!(status.pointer(at).is_none(), "{resource:?} {at}");
+            }
+        }
+        // They are fields of the kinds: none of them is misspelt here.
+        for (resource, kind) in [
+            (Resource::StorageNode, of::<kinds::StorageNodeStatus>()),
+            (Resource::Drive, of::<kinds::DriveStatus>()),
+            (Resource::Volume, of::<kinds::VolumeStatus>()),
+        ] {
+            for at in unwritten(resource) {
+                assert!(kind.pointer(at).is_some(), "{resource:?} {at}");
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use hotbay_core::message::Obstacle;
 use hotbay_registry::{Key, Kind, Registry};
 
 use crate::people::{Stopped, patiently};
+use crate::view::INACCESSIBLE;
 
 /// Nodes, with their drives, and volumes, with their attachments, that are looked at in one go.
 const NODES_AT_ONCE: usize = 256;
@@ -181,7 +182,7 @@ fn volumes(
     let (mut last, mut things) = (None, Vec::new());
     for known in cluster.volumes_after(after).take(VOLUMES_AT_ONCE) {
         last = Some(known.record.id);
-        let seen = std::iter::once(volume(cluster, known)).chain(attachments(known));
+        let seen = std::iter::once(volume(cluster, known)).chain(attachments(cluster, known));
         things.extend(seen.filter(|seen| is_worth_it(seen, question)));
     }
     (last, things)
@@ -199,20 +200,32 @@ fn volume(cluster: &Cluster, known: &cluster::Volume) -> ThingSeen {
     ThingSeen { key, node, told: told.collect() }
 }
 
-fn attachments(known: &cluster::Volume) -> impl Iterator<Item = ThingSeen> {
+fn attachments<'a>(
+    cluster: &'a Cluster,
+    known: &'a cluster::Volume,
+) -> impl Iterator<Item = ThingSeen> + 'a {
     known.attachments.values().map(|attachment| {
         let record = &attachment.record;
         let not_yet = || "the node's agent has not answered".to_owned();
-        let waits = match record.state {
-            AttachmentState::Attached => None,
+        let told = match record.state {
+            AttachmentState::Attached => inaccessible(cluster, known, record.node),
             AttachmentState::Attaching | AttachmentState::Detaching => {
-                Some(attachment.waits.clone().unwrap_or_else(not_yet))
+                let message = attachment.waits.clone().unwrap_or_else(not_yet);
+                Some(Told { kind: WAITING, reason: "WaitingForAgent", message })
             }
         };
-        let told = waits.map(|message| Told { kind: WAITING, reason: "WaitingForAgent", message });
         let key = Key { kind: Kind::Attachment, id: record.id.to_bits() };
         ThingSeen { key, node: Some(record.node), told: told.into_iter().collect() }
     })
+}
+
+/// Why a node that may use a volume cannot reach it. An agent that was not heard since this leader leads has said
+/// nothing of its drives: they are not missing for that.
+fn inaccessible(cluster: &Cluster, known: &cluster::Volume, node: NodeId) -> Option<Told> {
+    let agent = cluster.node(node)?;
+    let is_heard = agent.session.is_some() || agent.silent_since_ms.is_some();
+    let message = is_heard.then(|| cluster.inaccessible(known, node)).flatten()?;
+    Some(Told { kind: INACCESSIBLE, reason: "Unreachable", message })
 }
 
 /// What is waited for, in one word.

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Nothing is written because an agent or the leader starts anew: what is said was loaded with the objects, and is left
-//! as it is until the agent has spoken, or has been away for longer than a start takes. At rest a node is written every
-//! five minutes, and nothing else is.
+//! as it is until the agent has spoken, or has been away for longer than a start takes. For a node that is a shorter
+//! time than for what is on it: people wait for the news that an agent is gone. At rest a node is written every five
+//! minutes, and nothing else is.
 
 mod look;
 mod machines;
@@ -65,7 +66,7 @@ pub struct Times {
     pub away: Duration,
     /// An agent that has just registered has so long to tell what it knows.
     pub settle: Duration,
-    /// What goes by itself within this time is not told.
+    /// What goes by itself within this time is not told; so neither is an agent that starts anew.
     pub hold: Duration,
     /// How long the Kubernetes Node of a machine must be gone before the machine is forgotten.
     pub gone: Duration,
@@ -129,10 +130,15 @@ impl Living {
     async fn run(mut self, mut machines: watch::Receiver<Machines>) -> Stopped {
         let mut changes = self.registry.changes();
         let mut with_things = true;
+        // When all was last looked at.
+        let mut looked = Instant::now();
         loop {
             changes.mark_unchanged();
             let now = machines.borrow_and_update().clone();
             let began = Instant::now();
+            if with_things {
+                looked = began;
+            }
             if let Err(stopped) = self.round(&now, with_things).await {
                 return stopped;
             }
@@ -140,32 +146,37 @@ impl Living {
             let pause = began.elapsed() * PART_OF_THE_TIME;
             let longest = self.times.pace * LONGEST_PAUSE;
             tokio::time::sleep(pause.clamp(self.times.pace, longest)).await;
-            let look = self.next_look();
-            let beat = Instant::now() + self.times.beat / BEATS_EVERY;
-            with_things = tokio::select! {
-                changed = changes.changed() => match changed {
-                    Ok(()) => true,
-                    Err(_) => return Stopped,
-                },
-                Ok(()) = machines.changed() => false,
-                () = tokio::time::sleep_until(look.unwrap_or(beat)), if look.is_some() => true,
-                () = tokio::time::sleep_until(beat) => match self.nodes.is_beat_due() {
-                    true => false,
-                    false => continue,
-                },
+            let look = self.next_look(looked);
+            with_things = loop {
+                let beat = Instant::now() + self.times.beat / BEATS_EVERY;
+                break tokio::select! {
+                    changed = changes.changed() => match changed {
+                        Ok(()) => true,
+                        Err(_) => return Stopped,
+                    },
+                    Ok(()) = machines.changed() => false,
+                    () = tokio::time::sleep_until(look.unwrap_or(beat)), if look.is_some() => true,
+                    () = tokio::time::sleep_until(beat) => match self.nodes.is_beat_due() {
+                        true => false,
+                        false => continue,
+                    },
+                };
             };
+            // What has changed at the same moment is looked at with the rest.
+            with_things |= changes.has_changed().unwrap_or(true);
         }
     }
 
-    /// When to look again, though nothing happens.
-    fn next_look(&self) -> Option<Instant> {
+    /// When to look again, though nothing happens. A time that came after it was last `looked` has not been acted upon,
+    /// also if it is past by now.
+    fn next_look(&self, looked: Instant) -> Option<Instant> {
         let held = self.holds.are_waiting(self.times.hold);
         let held = held.then(|| Instant::now() + self.times.pace);
         let started = [self.began + self.times.away, self.began + self.times.heard];
-        let started = started.into_iter().filter(|at| *at > Instant::now()).min();
+        let started = started.into_iter().filter(|at| *at > looked).min();
         let reworded = self.is_reworded.then(|| Instant::now() + REWORDED_EVERY);
         let held = held.into_iter().chain(reworded);
-        held.chain(self.nodes.next_look(&self.times)).chain(started).min()
+        held.chain(self.nodes.next_look(&self.times, looked)).chain(started).min()
     }
 
     async fn round(&mut self, machines: &Machines, things: bool) -> Result<(), Stopped> {

@@ -7,6 +7,9 @@
 //!      └──────────────── there again ───────────────┘    └─ still needed ┘
 //! ```
 //!
+//! An agent that has just gone may only start anew: its node is said to be ready for a short while longer, so that
+//! such a start costs no write.
+//!
 //! Only a machine whose Node was once seen can lose it: that is noted in its status (`kubernetesNode`), for the leaders
 //! to come. One that joined from outside the cluster never had any. The grace time runs on this leader's own clock,
 //! from when it has first not found the Node.
@@ -127,8 +130,9 @@ impl Nodes {
         })
     }
 
-    /// When something of it is to be looked at again, though nothing happens.
-    pub(super) fn next_look(&self, times: &Times) -> Option<Instant> {
+    /// When something of it is to be looked at again, though nothing happens. What has come since it was last `looked`
+    /// is due at once.
+    pub(super) fn next_look(&self, times: &Times, looked: Instant) -> Option<Instant> {
         let settles = self.connections.values().map(|known| match known.session {
             Some(_) => known.since + times.settle,
             None if known.is_heard => known.since + times.away,
@@ -138,8 +142,10 @@ impl Nodes {
         let gone = self.gone_since.values().map(|since| *since + times.gone);
         let duplicates = self.connections.values().filter_map(|known| known.duplicate);
         let duplicates = duplicates.map(|(_, since)| since + DUPLICATE_TIME);
-        let now = Instant::now();
-        settles.chain(away).chain(gone).chain(duplicates).filter(|at| *at > now).min()
+        let silent = self.connections.values().filter(|known| known.session.is_none());
+        let held = silent.map(|known| known.since + times.hold);
+        let all = settles.chain(away).chain(gone).chain(duplicates).chain(held);
+        all.filter(|at| *at > looked).min()
     }
 
     /// Whether a node that is connected is to say so again.
@@ -166,7 +172,8 @@ impl Nodes {
         if gone == Some(true) && node.keeps.is_empty() {
             return Verdict::Forget;
         }
-        let ready = ready(node);
+        let may_come_back = may_come_back(node, known, before, times);
+        let ready = ready(node, node.session.is_some() || may_come_back);
         let is_ready = ready.holds;
         let mut wanted = vec![ready];
         wanted.extend(node.told.iter().cloned().map(Wanted::from));
@@ -188,7 +195,7 @@ impl Nodes {
         let noted = before.and_then(|said| said.fields.get("kubernetesNode")).cloned();
         let machine = if is_machine { Some(json!(node.name)) } else { noted };
         fields.extend(machine.map(|name| ("kubernetesNode", name)));
-        let along = heartbeat(node, before, now_ms);
+        let along = heartbeat(node, may_come_back, before, now_ms);
         let mut next = next(before, wanted, fields, along, may_reword, now_ms);
         next.is_new |= node.session.is_some() && known.next_beat <= Instant::now();
         if next.is_new {
@@ -204,7 +211,19 @@ fn spread(id: NodeId, time: Duration) -> Duration {
     time * u32::from(u16::try_from(hash >> 48).unwrap_or(u16::MAX)) / (1 << 16)
 }
 
-fn ready(node: &NodeSeen) -> Wanted {
+/// Whether a node that was said to be ready has lost its agent only just now. Whatever else is wrong with it is told at
+/// once: that does not go by a new start of the agent.
+fn may_come_back(
+    node: &NodeSeen,
+    known: &Connection,
+    before: Option<&Said>,
+    times: &Times,
+) -> bool {
+    let was_ready = before.and_then(|said| said.get(READY)).is_some_and(|ready| ready.holds);
+    node.session.is_none() && was_ready && known.is_heard && known.since.elapsed() < times.hold
+}
+
+fn ready(node: &NodeSeen, is_there: bool) -> Wanted {
     let (holds, reason, message) = if node.purged {
         (
             false,
@@ -213,7 +232,7 @@ fn ready(node: &NodeSeen) -> Wanted {
         )
     } else if node.is_rewound {
         (false, "RegistryRewound", "its agent knows newer orders than this registry, and gets none")
-    } else if node.session.is_some() {
+    } else if is_there {
         (true, "AgentConnected", "its agent is connected")
     } else {
         (false, "AgentUnreachable", "its agent cannot be reached")
@@ -242,13 +261,25 @@ fn node_gone(node: &NodeSeen, is_over: bool) -> Wanted {
 }
 
 /// When it was last heard, and the start of its agent: they go with a write and cause none.
-fn heartbeat(node: &NodeSeen, before: Option<&Said>, now_ms: u64) -> BTreeMap<&'static str, Value> {
-    let noted = before.and_then(|said| said.fields.get("lastHeartbeat")).cloned();
+fn heartbeat(
+    node: &NodeSeen,
+    may_come_back: bool,
+    before: Option<&Said>,
+    now_ms: u64,
+) -> BTreeMap<&'static str, Value> {
+    let noted = |field: &str| before.and_then(|said| said.fields.get(field)).cloned();
     let last = match node.session {
         Some(_) => Some(json!(timestamp(now_ms))),
-        None => node.silent_since_ms.map(|ms| json!(timestamp(ms))).or(noted),
+        None => {
+            node.silent_since_ms.map(|ms| json!(timestamp(ms))).or_else(|| noted("lastHeartbeat"))
+        }
     };
-    let incarnation = node.incarnation.as_ref().map(|incarnation| json!(incarnation));
+    let incarnation = match &node.incarnation {
+        Some(incarnation) => Some(json!(incarnation)),
+        // That it is gone would be news.
+        None if may_come_back => noted("incarnation"),
+        None => None,
+    };
     let along = [("lastHeartbeat", last), ("incarnation", incarnation)];
     along.into_iter().filter_map(|(field, value)| Some((field, value?))).collect()
 }

@@ -20,6 +20,8 @@ mod living;
 #[path = "../store/people.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod people;
+#[path = "../people/refused_specs.rs"]
+mod refused_specs;
 #[path = "../k8s_store/server.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod server;

@@ -20,7 +20,8 @@ use tokio::sync::mpsc;
 pub(crate) const DRIVE_BYTES: u64 = 1 << 30;
 
 const NODE: u128 = 0xa << 64;
-const INCARNATION: Incarnation = Incarnation::from_bits(5);
+/// Of the first start of the agent.
+const INCARNATION: u128 = 5;
 
 /// The id of a drive of the node.
 pub(crate) fn drive(number: usize) -> DriveId {
@@ -38,6 +39,8 @@ pub(crate) struct Machine {
 struct Disks {
     labels: BTreeMap<DriveId, LabelTold>,
     uses: BTreeMap<VolumeId, Grant>,
+    /// How often the agent has started.
+    starts: u128,
     is_silent: bool,
 }
 
@@ -172,8 +175,12 @@ impl Machine {
     }
 
     fn registration(&self) -> Registration {
-        let uses = self.disks().uses.clone().into_iter();
+        let mut disks = self.disks();
+        let incarnation = Incarnation::from_bits(INCARNATION + disks.starts);
+        disks.starts += 1;
+        let uses = disks.uses.clone().into_iter();
         Registration {
+            incarnation,
             uses: uses.map(|(volume, grant)| UseReport { volume, grant }).collect(),
             ..registration(self.drives)
         }
@@ -198,7 +205,7 @@ pub(crate) fn registration(drives: usize) -> Registration {
         node: None,
         name: "node-a".parse().unwrap(),
         machine: MachineId::from_bits(NODE),
-        incarnation: INCARNATION,
+        incarnation: Incarnation::from_bits(INCARNATION),
         cluster: None,
         newest_term: None,
         record: RecordHealth::Absent,

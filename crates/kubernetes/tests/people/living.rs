@@ -1,13 +1,14 @@
 //! What only the leading controller's memory knows, in the objects; and machines that leave the cluster. Asked of the
 //! server in memory, and of a real one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotbay_core::cluster::FreshIds;
 use hotbay_core::cms::{Action, Target};
-use hotbay_core::ids::{MachineId, NodeId, SessionNumber, TermId};
+use hotbay_core::ids::{MachineId, NodeId, SessionNumber, TermId, VolumeId};
 use hotbay_core::message::{Answer, AnswerResult, Obstacle, Order, Registration};
 use hotbay_core::order::Term;
+use hotbay_core::volume::orders::{StagedAs, VolumeReport};
 use hotbay_kubernetes::living::Times;
 use hotbay_registry::{CallError, ToAgent};
 use http::Method;
@@ -15,12 +16,15 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::agent;
-use crate::world::{TIMES, VOLUME, World, condition};
+use crate::world::{ATTACHMENT, TIMES, VOLUME, World, condition};
 use crate::{Server, server};
 
 /// A leader that waits for nobody for long.
 const IMPATIENT: Times =
     Times { heard: Duration::from_millis(1_500), away: Duration::from_millis(2_500), ..TIMES };
+
+/// One that waits for longer than a new start of an agent takes here.
+const PATIENT: Times = Times { hold: Duration::from_secs(3), ..TIMES };
 
 fn node(world: &World) -> Value {
     world.find("storagenodes", "node-a").unwrap_or_default()
@@ -55,6 +59,36 @@ fn set_machine(server: &Server, name: &str, there: bool) {
 fn drives(world: &World) -> Vec<Value> {
     let all = world.people.list("drives").into_iter();
     all.map(|drive| drive["metadata"]["resourceVersion"].clone()).collect()
+}
+
+/// The same of every object of every kind.
+fn everything(world: &World) -> Vec<Value> {
+    let kinds = ["registries", "storagenodes", "drives", "volumes", "attachments"];
+    let all = kinds.iter().flat_map(|plural| world.people.list(plural));
+    all.map(|object| object["metadata"]["resourceVersion"].clone()).collect()
+}
+
+#[test]
+fn an_agent_that_starts_anew_costs_no_write_and_one_that_stays_away_does() {
+    let world = World::in_use(PATIENT);
+    let (writes, before) = (world.settled(), everything(&world));
+    world.agent_goes();
+    // The leader looks at it meanwhile.
+    std::thread::sleep(TIMES.pace * 10);
+    world.agent_comes();
+    std::thread::sleep(PATIENT.settle + PATIENT.hold * 2);
+    assert_eq!((world.settled(), everything(&world)), (writes, before));
+    assert_eq!(world.condition("storagenodes", "node-a", "Ready"), "True");
+    let gone = Instant::now();
+    world.agent_goes();
+    until_ready(&world, "False");
+    assert!(gone.elapsed() >= PATIENT.hold);
+    assert!(node(&world)["status"]["incarnation"].is_null());
+    assert_eq!(world.settled(), writes + 1);
+    world.agent_comes();
+    until_ready(&world, "True");
+    assert_eq!(world.settled(), writes + 2);
+    assert!(world.follows());
 }
 
 #[test]
@@ -139,6 +173,36 @@ fn a_volume_whose_agent_stays_away_says_that_it_cannot_be_reached() {
 }
 
 #[test]
+fn an_attachment_says_that_its_node_cannot_reach_the_volume() {
+    let world = World::new();
+    let session = world.session();
+    let told = || world.reason("attachments", ATTACHMENT, "Inaccessible");
+    let report = |number, devices| {
+        let fresh = vec![agent::drive(8), agent::drive(9)];
+        let reporting = world.registry.report(session, number, devices, vec![], fresh);
+        world.wait(reporting).unwrap();
+    };
+    assert_eq!(told().0, "");
+    let devices = agent::registration(2).devices;
+    report(1, devices[1..].to_vec());
+    world.until("told", || told().0 == "Unreachable");
+    assert!(told().1.contains("is missing"), "{}", told().1);
+    assert_eq!(world.condition("attachments", ATTACHMENT, "Attached"), "True");
+    assert_eq!(world.condition("volumes", VOLUME, "Inaccessible"), "True");
+    report(2, devices);
+    world.until("over", || told().0.is_empty());
+    // Of what is wrong in other ways its agent alone knows.
+    let (volume, access) = (VolumeId::from_bits(9 << 96), StagedAs::Real);
+    let epoch = world.registry.read(move |cluster| cluster.volume(volume).unwrap().record.epoch);
+    let epoch = world.wait(epoch).unwrap();
+    let inaccessible = Some("it cannot be read".to_owned());
+    let report = VolumeReport { volume, epoch, access, inaccessible };
+    world.wait(world.registry.volume_report(session, report)).unwrap();
+    world.until("told", || told().1 == "it cannot be read");
+    assert_eq!(world.condition("attachments", ATTACHMENT, "Attached"), "True");
+}
+
+#[test]
 fn at_rest_a_node_is_written_at_its_pace_and_no_drive() {
     let times = Times { beat: Duration::from_secs(1), ..TIMES };
     let world = World::start_with(server(), 10, times);
@@ -169,7 +233,9 @@ fn register(
 
 #[test]
 fn a_registry_that_went_back_in_time_says_so() {
-    let world = World::start(server(), 10);
+    // At once, however long it waits for an agent that has only just gone.
+    let times = Times { hold: Duration::from_secs(600), ..TIMES };
+    let world = World::start_with(server(), 10, times);
     let session = world.wait(agent::join(&world.registry, 1));
     until_ready(&world, "True");
     close(&world, session);

@@ -6,17 +6,21 @@
 mod agent;
 mod annotations;
 mod cases;
+mod claims;
 #[path = "../store/fake.rs"]
 mod fake;
 #[path = "../store/faults.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod faults;
 mod gaps;
+mod gone_wishes;
 mod lives;
 mod living;
 #[path = "../store/people.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod people;
+mod raced_wishes;
+mod refused_specs;
 mod wishes;
 mod world;
 

@@ -191,6 +191,8 @@ fn a_volume_and_an_attachment_are_made_by_their_objects() {
         .until("no volume", || world.reason("attachments", "mine", "Attached").0 == "NoSuchVolume");
     let told = world.people.named("volumes", "db");
     assert_eq!(told["status"]["observedGeneration"], 1);
+    let leads = world.people.named("registries", "registry");
+    assert_eq!(told["status"]["term"], leads["status"]["term"]);
     world.add("S0");
     world.until("created", || world.condition("volumes", "db", "Created") == "True");
     world.until("attached", || world.condition("attachments", "mine", "Attached") == "True");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hotbay_core::cluster::VolumeRequest;
 use hotbay_core::cms::{Action, Code, Target};
-use hotbay_core::ids::{AttachmentId, ClusterId, NodeId, TermId, VolumeId};
+use hotbay_core::ids::{AttachmentId, ClusterId, NodeId, SessionNumber, TermId, VolumeId};
 use hotbay_core::volume::class::Class;
 use hotbay_core::volume::{Size, Wish};
 use hotbay_kubernetes::living::{self, Times};
@@ -68,10 +68,30 @@ pub(crate) struct World {
 impl World {
     /// `node-a` with so many drives, none of them in operation.
     pub(crate) fn with_drives(drives: usize) -> Self {
-        let mut world = Self::start(server(), 10);
+        Self::with_drives_and(drives, TIMES)
+    }
+
+    fn with_drives_and(drives: usize, times: Times) -> Self {
+        let mut world = Self::start_with(server(), 10, times);
         world.machine = Machine::new(drives);
-        world.wait(world.machine.join(&world.registry)).unwrap();
+        world.agent_comes();
         world
+    }
+
+    /// The agent starts, and remembers what it was told before.
+    pub(crate) fn agent_comes(&self) {
+        self.wait(self.machine.join(&self.registry)).unwrap();
+    }
+
+    /// The agent ends.
+    pub(crate) fn agent_goes(&self) {
+        self.wait(self.registry.close(self.session())).unwrap();
+    }
+
+    /// The session of the agent, which is there.
+    pub(crate) fn session(&self) -> SessionNumber {
+        let session = self.registry.read(|cluster| cluster.nodes().next().unwrap().session);
+        self.wait(session).unwrap().unwrap().number
     }
 
     /// From now on the agent answers nothing, and is connected.
@@ -81,7 +101,12 @@ impl World {
 
     /// The first of two drives is in operation, and has a volume that the node uses.
     pub(crate) fn new() -> Self {
-        let world = Self::with_drives(2);
+        Self::in_use(TIMES)
+    }
+
+    /// The same, with a leader of other patience.
+    pub(crate) fn in_use(times: Times) -> Self {
+        let world = Self::with_drives_and(2, times);
         world.add("S0");
         let (id, wish) = (VolumeId::from_bits(9 << 96), Box::new(wish(VOLUME)));
         world.request(VolumeRequest::Create { id, wish });
