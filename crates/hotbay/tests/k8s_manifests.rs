@@ -5,10 +5,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Output};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use hotbay_rig::chart::{self, NAMESPACE};
+use hotbay_rig::components::HELM;
 use hotbay_rig::product::{self, HOTBAY};
 use hotbay_rig::{Cluster, Kubectl};
 
@@ -103,6 +105,37 @@ fn checked_in_manifests_are_those_of_the_chart() {
     let path = chart::deploy().join("hotbay.yaml");
     let checked_in = fs::read_to_string(path).unwrap_or_default();
     assert!(checked_in == chart::manifests().unwrap(), "run: cargo xtask manifests");
+}
+
+/// What Helm says of a value of the chart, and whether it takes it.
+fn told(value: &str) -> (bool, String) {
+    let mut helm = Command::new(HELM.program("helm").unwrap());
+    helm.args(["template", "hotbay"])
+        .arg(chart::deploy().join("chart"))
+        .args(["--set-json", value]);
+    let Output { status, stderr, .. } = helm.output().unwrap();
+    (status.success(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn a_misspelt_value_is_refused_by_its_name() {
+    for (value, place, misspelt) in [
+        (r#"node={"extraArg": []}"#, "node", "extraArg"),
+        ("controller.replica=3", "controller", "replica"),
+        ("sidecars.attacher.args=[]", "attacher", "args"),
+        (r#"storageClasses=[{"nam": "fast"}]"#, "storageClasses", "nam"),
+        ("controler={}", "", "controler"),
+    ] {
+        let (taken, said) = told(value);
+        assert!(!taken, "{value} is taken");
+        // In quotes, so that it is not part of the right name, which may be told as well.
+        let named = said.contains(&format!("'{misspelt}'"));
+        assert!(named && said.contains(place), "{value}: {said}");
+    }
+    for value in [r#"node={"extraArgs": ["--x"]}"#, "controller.replicas=3"] {
+        let (taken, said) = told(value);
+        assert!(taken, "{value}: {said}");
+    }
 }
 
 #[test]

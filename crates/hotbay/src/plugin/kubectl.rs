@@ -82,7 +82,7 @@ impl KubectlError {
             },
             Self::Forward { namespace, said } => match Cause::of(said) {
                 Cause::Forbidden => {
-                    need(namespace, "get services, get and list pods, create pods/portforward")
+                    need(namespace, "get services, get and list pods, get and create pods/portforward")
                 }
                 Cause::NotFound => installed(),
                 Cause::Other => pods(namespace),

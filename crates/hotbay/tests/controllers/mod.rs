@@ -189,8 +189,8 @@ impl Rig {
         until(&format!("hotbay {arguments:?}"), || self.try_client(arguments))
     }
 
-    /// The same once, with each of the controllers that run: only the one that leads answers. One that does not run is not
-    /// asked: a command with `--wait` would wait for it.
+    /// The same once, with each of the controllers that run: only the one that leads answers. One that does not run is
+    /// not asked: a command with `--wait` would wait for it.
     pub(crate) fn try_client(&self, arguments: &[&str]) -> Result<String, String> {
         let mut said = Vec::new();
         for controller in self.controllers.iter().filter(|each| each.process.is_running()) {

@@ -1,14 +1,16 @@
 //! Two nodes with a drive each, and the chart on them.
 
+use std::env;
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use hotbay_rig::chart::NAMESPACE;
 use hotbay_rig::{Cluster, Kubectl, Node, RigError, product};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hotbay");
@@ -43,7 +45,7 @@ pub(crate) fn within<T>(
 pub(crate) struct Installed {
     pub(crate) cluster: Cluster,
     values: String,
-    _place: TempDir,
+    place: TempDir,
 }
 
 impl Installed {
@@ -51,16 +53,27 @@ impl Installed {
     pub(crate) fn new(values: &str, drive_bytes: u64) -> Self {
         let place = tempfile::Builder::new().prefix("hotbay-k8s-").tempdir().unwrap();
         let cluster = Cluster::start(place.path(), 2).unwrap();
-        let this = Self { cluster, values: values.to_owned(), _place: place };
+        let this = Self { cluster, values: values.to_owned(), place };
         for node in 0..2 {
             fs::create_dir_all(this.drive(node).parent().unwrap()).unwrap();
             File::create(this.drive(node)).unwrap().set_len(drive_bytes).unwrap();
         }
         this.install();
-        for node in this.cluster.nodes() {
-            this.hotbay(&["host", "add", node.name(), "--wait"]).unwrap();
-        }
+        this.add_drives();
         this
+    }
+
+    /// Puts both drives into operation, each by another way that people have: with their kubectl, and in a pod.
+    fn add_drives(&self) {
+        let [first, second] = self.cluster.nodes() else { panic!("there are two nodes") };
+        let kubeconfig = self.person();
+        self.plugin(&kubeconfig, &["host", "add", first.name(), "--wait"]);
+        self.hotbay(&["host", "add", second.name(), "--wait"]).unwrap();
+        let drives = self.plugin(&kubeconfig, &["get", "drives", "-o", "json"]);
+        let list: Value = serde_json::from_str(&drives).unwrap();
+        let drives = list["items"].as_array().unwrap();
+        let is_added = |drive: &Value| drive["status"]["state"] == "AttachedDevice";
+        assert!(drives.len() == 2 && drives.iter().all(is_added), "{list:#}");
     }
 
     pub(crate) fn install(&self) {
@@ -116,6 +129,46 @@ impl Installed {
         let leader = self.leader();
         let exec = ["-n", NAMESPACE, "exec", &leader, "-c", "hotbay", "--", "hotbay"];
         self.kubectl().run(&[exec.as_slice(), words].concat())
+    }
+
+    /// The kubeconfig of somebody who has what docs/kubernetes.md gives to whoever uses `kubectl hotbay`, and no more.
+    fn person(&self) -> PathBuf {
+        let kubectl = self.kubectl();
+        let run = |words: &str| kubectl.run(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        run("-n default create serviceaccount person");
+        let whose = "--role hotbay-admin --serviceaccount default:person";
+        run(&format!("-n {NAMESPACE} create rolebinding person {whose}"));
+        let token = run("-n default create token person");
+        let mut config: Value = serde_json::from_str(&run("config view --raw -o json")).unwrap();
+        for user in config["users"].as_array_mut().unwrap() {
+            user["user"] = json!({ "token": token.trim() });
+        }
+        let path = self.place.path().join("person.kubeconfig");
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// `kubectl hotbay` on this machine; it must succeed. Whichever controller kubectl forwards it to answers.
+    fn plugin(&self, kubeconfig: &Path, words: &[&str]) -> String {
+        let kubectl = PathBuf::from(self.kubectl().command().get_program());
+        let plugins = self.place.path().join("plugins");
+        if !plugins.exists() {
+            fs::create_dir(&plugins).unwrap();
+            symlink(PROGRAM, plugins.join("kubectl-hotbay")).unwrap();
+        }
+        let path = env::join_paths([plugins.as_path(), kubectl.parent().unwrap()]).unwrap();
+        let mut command = Command::new(&kubectl);
+        command.arg("hotbay").args(words).stdin(Stdio::null());
+        command.env("PATH", path).env("KUBECONFIG", kubeconfig);
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        let asked = words.join(" ");
+        assert!(
+            status.success(),
+            "kubectl hotbay {asked}: {status}: {stdout}{stderr}\n{}",
+            self.said()
+        );
+        stdout.into_owned()
     }
 
     /// Kills the controller that leads, as its machine's power cut would, and says which pod it ran in.
