@@ -74,8 +74,8 @@ fn losetup(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// All writes to objects of ours, of every kind, and all events of Kubernetes, according to the server: the verb, and of
-/// what. Without those that only say that a node is still connected.
+/// All writes to objects of ours, of every kind, and all events of Kubernetes, according to the server: the verb, and
+/// of what. Without those that only say that a node is still connected.
 fn writes(audit_log: &Path) -> Vec<String> {
     let log = fs::read_to_string(audit_log).unwrap();
     let mut of_nodes = HashMap::new();

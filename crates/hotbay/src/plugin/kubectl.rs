@@ -81,9 +81,10 @@ impl KubectlError {
                 Cause::Other => Vec::new(),
             },
             Self::Forward { namespace, said } => match Cause::of(said) {
-                Cause::Forbidden => {
-                    need(namespace, "get services, get and list pods, get and create pods/portforward")
-                }
+                Cause::Forbidden => need(
+                    namespace,
+                    "get services, get and list pods, get and create pods/portforward",
+                ),
                 Cause::NotFound => installed(),
                 Cause::Other => pods(namespace),
             },
