@@ -102,8 +102,11 @@ async fn attempt(
         leads.clone_from(&now_leads);
         changed
     });
-    if let Some(lease) = &there {
-        tell_of_strangers(contender, lease, stranger);
+    match &there {
+        Some(lease) => tell_of_strangers(contender, lease, stranger),
+        // A stranger leads nobody: when its Lease is gone, nobody is waited for.
+        None if following.is_held_by(stranger) => *following = Following::default(),
+        None => {}
     }
     let sent = Instant::now();
     let answer = match following.look(there.as_ref().map(seen), sent) {

@@ -15,8 +15,12 @@ pub struct Seen {
 /// What one who does not lead knows of the Lease.
 #[derive(Debug, Default)]
 pub struct Following {
+    /// The Lease that somebody held, and since when it is as it is.
     last: Option<(Seen, Instant)>,
 }
+
+/// Stands for a Lease that was deleted; no version is like it.
+const GONE: &str = "";
 
 /// What one who does not lead may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +36,20 @@ pub enum Move {
 impl Following {
     /// Takes in what was seen at `now`, and says what follows. A Lease without a holder is free. Any other is free when
     /// it was seen unchanged for the whole time that it is good for: a full period after the first look, so that one
-    /// who has just started never takes it from a leader that lives.
+    /// who has just started never takes it from a leader that lives. So is one that was deleted: whoever held it may
+    /// have renewed it just before, and does not know yet.
     pub fn look(&mut self, seen: Option<Seen>, now: Instant) -> Move {
         let Some(seen) = seen else {
-            self.last = None;
-            return Move::Make;
+            let Some((last, since)) = &mut self.last else { return Move::Make };
+            if last.version != GONE {
+                GONE.clone_into(&mut last.version);
+                *since = now;
+            }
+            let left = (*since + last.duration).saturating_duration_since(now);
+            return if left.is_zero() { Move::Make } else { Move::Wait(left) };
         };
         if seen.holder.is_empty() {
+            self.last = None;
             return Move::Take { version: seen.version };
         }
         let since = match self.last.take() {
@@ -49,6 +60,13 @@ impl Following {
             ((since + seen.duration).saturating_duration_since(now), seen.version.clone());
         self.last = Some((seen, since));
         if left.is_zero() { Move::Take { version } } else { Move::Wait(left) }
+    }
+}
+
+impl Following {
+    /// Whether it was last held by this one.
+    pub fn is_held_by(&self, holder: &str) -> bool {
+        self.last.as_ref().is_some_and(|(last, _)| last.holder == holder)
     }
 }
 
@@ -89,6 +107,23 @@ mod tests {
         assert_eq!(following.look(seen(7, "a"), almost), Move::Wait(Duration::from_millis(1)));
         let over = now + DURATION;
         assert_eq!(following.look(seen(7, "a"), over), Move::Take { version: "7".into() });
+    }
+
+    /// A person deletes it; the leader renewed it a moment ago, and answers until its next renewal fails.
+    #[test]
+    fn what_was_deleted_is_made_after_a_full_period() {
+        let (mut following, now) = (Following::default(), Instant::now());
+        following.look(seen(7, "a"), now);
+        let gone = now + DURATION - Duration::from_secs(1);
+        assert_eq!(following.look(None, gone), Move::Wait(DURATION));
+        let later = gone + Duration::from_secs(5);
+        assert_eq!(following.look(None, later), Move::Wait(DURATION - Duration::from_secs(5)));
+        assert_eq!(following.look(None, gone + DURATION), Move::Make);
+        // Somebody else has made it: that one leads.
+        assert_eq!(following.look(seen(8, "b"), gone + DURATION), Move::Wait(DURATION));
+        // What was given back, and then deleted, is nobody's.
+        following.look(seen(9, ""), gone + DURATION);
+        assert_eq!(following.look(None, gone + DURATION), Move::Make);
     }
 
     #[test]
