@@ -54,7 +54,8 @@ mod tests {
     use super::*;
 
     fn event(number: u64, reason: &'static str, node: u128) -> Recorded {
-        let notice = Notice::warning(reason, About::Node(NodeId::from_bits(node)), String::new());
+        let about = About::Node(NodeId::from_bits(node));
+        let notice = Notice { warning: true, reason, about, text: String::new(), order: None };
         Recorded { number, wall_ms: 0, notice }
     }
 

@@ -10,6 +10,7 @@ use hotbay_core::label::extents::Claim;
 use hotbay_core::volume::{IGNORE_IF_INACCESSIBLE, Wish};
 use hotbay_kubernetes::claims;
 use hotbay_kubernetes::client::{Call, Client, Sending, Transport};
+use hotbay_registry::StoreHealth;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -175,7 +176,8 @@ fn what_a_claim_says_while_the_store_fails_is_heard_later() {
     make_bound(&world, "first", VOLUME, "before");
     until_said(&world, ID, Some("before"));
     world.server.set_definitions(false);
-    world.until("it fails", || world.wait(world.registry.read(|_| ())).is_err());
+    let health = world.registry.store_health();
+    world.until("it fails", || *health.borrow() != StoreHealth::Good);
     make_bound(&world, "first", VOLUME, "meanwhile");
     std::thread::sleep(Duration::from_secs(1));
     world.server.set_definitions(true);
