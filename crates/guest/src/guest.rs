@@ -125,7 +125,9 @@ impl Guest {
 
     /// How many drives in slots the kernel of the guest has with the serial number of this one.
     fn drives_like(&mut self, drive: &Drive) -> Result<usize, GuestError> {
-        let serials = self.run("cat /sys/class/nvme/*/serial /sys/block/vd*/serial 2>/dev/null")?;
+        // Not all of these files end with a new line.
+        let all = "grep -h . /sys/class/nvme/*/serial /sys/block/vd*/serial 2>/dev/null";
+        let serials = self.run(all)?;
         Ok(serials.stdout.lines().filter(|serial| serial.trim() == drive.serial).count())
     }
 
