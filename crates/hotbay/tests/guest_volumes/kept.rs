@@ -10,8 +10,8 @@ n=0
 while [ -e /run/write ]; do
     n=$((n + 1))
     yes "round $n" | head -c 262144 | dd of=/mnt/db/bytes conv=fsync 2>/dev/null
-    echo 1 >/proc/sys/vm/drop_caches
-    yes "round $n" | head -c 262144 | cmp - /mnt/db/bytes || { echo "round $n" >/run/differs; exit; }
+    dd if=/mnt/db/bytes of=/run/read bs=256k iflag=direct 2>/dev/null
+    yes "round $n" | head -c 262144 | cmp - /run/read || { echo "round $n" >/run/differs; exit; }
     echo $n >/run/rounds
     usleep 100000
 done
