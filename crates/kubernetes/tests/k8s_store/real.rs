@@ -52,8 +52,9 @@ fn a_server_that_hangs_and_goes_on() {
     server.plane().pause_api_server().unwrap();
     let error = store.commit(&writes).unwrap_err();
     server.plane().resume_api_server().unwrap();
+    let StoreError::Unreachable { source, .. } = &error else { panic!("{error}") };
+    assert!(source.to_string().contains("no answer within 10 s"), "{error}: {source}");
     assert!(error.retryable(), "{error}");
-    assert!(error.to_string().contains("no answer within 10 s"), "{error}");
     store.commit(&writes).unwrap();
     let mut records = Records::new();
     apply(&mut records, &writes);
