@@ -40,6 +40,7 @@ pub(crate) fn run(runs: Runs) -> anyhow::Result<()> {
     let folder = place()?;
     let plane = control_plane(folder.path())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let _on_it = runtime.enter();
     let mut pair = Pair::start(&plane, SHORT)?;
     let _agent = Agent::start(&plane, &pair)?;
     let stopped = pair.gone(&runtime, Signal::TERM, runs.stopped, "stopped")?;
