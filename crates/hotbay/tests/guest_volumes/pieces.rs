@@ -24,8 +24,8 @@ pub(crate) fn a_volume_grows_by_another_piece(lab: &mut Lab) {
     let table = lab.ok(&format!("dmsetup table hotbay-{uid}"));
     assert_eq!(table.lines().count(), 2, "{table}");
     // From the drive, not from memory.
-    let check = "cd /mnt/db && for file in first second; do dd if=$file iflag=direct bs=1M 2>/dev/null | md5sum; done | \
-                 cut -c1-32 >/run/read && cut -c1-32 /run/sums | cmp - /run/read";
+    let check = "cd /mnt/db && for file in first second; do dd if=$file iflag=direct bs=1M 2>/dev/null | md5sum; \
+                 done | cut -c1-32 >/run/read && cut -c1-32 /run/sums | cmp - /run/read";
     lab.ok(check);
 
     kill_agent(lab);
