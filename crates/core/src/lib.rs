@@ -19,6 +19,7 @@ pub mod message;
 pub mod node_labels;
 pub mod order;
 pub mod pace;
+pub mod pipeline;
 pub mod recover;
 pub mod rules;
 pub mod volume;
