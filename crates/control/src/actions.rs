@@ -125,7 +125,8 @@ async fn briefs(registry: &Registry, outcomes: &[Outcome]) -> Result<Briefs, Sta
         let volumes = volumes.into_iter().filter_map(|id| Some((id, volumes::brief(cluster, id)?)));
         Briefs { drives: drives.collect(), volumes: volumes.collect() }
     };
-    patiently(registry, registry.read(look)).await
+    // The outcomes are durable; names change nothing.
+    patiently(registry, registry.read_around(look)).await
 }
 
 fn brief(cluster: &Cluster, id: DriveId) -> Option<wire::DriveBrief> {

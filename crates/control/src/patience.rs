@@ -43,7 +43,7 @@ pub(crate) async fn patiently<T>(
 /// Ends when the store has failed for too long, with the reason.
 async fn store_goes_on_failing(registry: &Registry) -> String {
     let mut health = registry.store_health();
-    let good = |health: &StoreHealth| *health == StoreHealth::Good;
+    let good = |health: &StoreHealth| !matches!(health, StoreHealth::Failing(_));
     loop {
         // `map(drop)`: what is looked at must not be held while waiting.
         if health.wait_for(|health| !good(health)).await.map(drop).is_err() {
@@ -62,7 +62,7 @@ async fn store_goes_on_failing(registry: &Registry) -> String {
 fn refusal(error: CallError) -> Status {
     match error {
         CallError::Refused(refused) => Status::failed_precondition(refused.to_string()),
-        CallError::StoreFailing { .. } | CallError::Stopped => {
+        CallError::StoreFailing { .. } | CallError::NotDurable { .. } | CallError::Stopped => {
             Status::unavailable(error.to_string())
         }
     }

@@ -47,7 +47,7 @@ impl Rewound {
              seems to be a restored backup or a copy. It gets no orders. To see the differences, and to go on from \
              what the nodes know:  hotbay registry adopt"
         );
-        let told = match registry.read(known).await {
+        let told = match registry.read_around(known).await {
             Ok(about) => {
                 let reason = "RegistryRewound";
                 let notice = Notice { warning: true, reason, about, text, order: None };

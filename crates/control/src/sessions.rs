@@ -103,7 +103,7 @@ impl Session {
             return false;
         };
         let (node, number) = (node.clone(), *number);
-        let look = self.registry.read(move |cluster| cluster.is_revoked(&node, number));
+        let look = self.registry.read_around(move |cluster| cluster.is_revoked(&node, number));
         // A store that cannot be written must not keep an agent out that has nothing to write.
         matches!(tokio::time::timeout(LOOK_LIMIT, look).await, Ok(Ok(true)))
     }
@@ -162,8 +162,14 @@ impl Session {
         if let FromAgent::Register(registration) = &message {
             self.may_speak_as(&registration.name)?;
         }
+        let is_news = !matches!(message, FromAgent::Register(_));
         match self.handle(message).await {
             Ok(()) => Ok(()),
+            // It is taken. What follows from it waits for the store.
+            Err(CallError::NotDurable { error }) if is_news => {
+                tracing::debug!(session = self.number.get(), "not durable yet: {error}");
+                Ok(())
+            }
             Err(CallError::Stopped) => Err(End::Stopped),
             Err(CallError::Refused(Refused::OldSession)) => Err(End::Refused {
                 reason: "OldSession".to_owned(),
@@ -173,7 +179,8 @@ impl Session {
                 error @ (CallError::Refused(
                     Refused::Registration(_) | Refused::CertificateRevoked { .. },
                 )
-                | CallError::StoreFailing { .. }),
+                | CallError::StoreFailing { .. }
+                | CallError::NotDurable { .. }),
             ) => {
                 Err(End::Refused { reason: reason(&error).to_owned(), message: error.to_string() })
             }
@@ -258,7 +265,9 @@ fn reason(error: &CallError) -> &'static str {
         },
         CallError::Refused(Refused::CertificateRevoked { .. }) => "CertificateRevoked",
         CallError::Refused(_) => "OldSession",
-        CallError::StoreFailing { .. } | CallError::Stopped => "Unavailable",
+        CallError::StoreFailing { .. } | CallError::NotDurable { .. } | CallError::Stopped => {
+            "Unavailable"
+        }
     }
 }
 

@@ -165,15 +165,20 @@ impl<T, K: Ord + Clone> Gate<T, K> {
         free
     }
 
-    /// What waits for a record, among others.
+    /// What waits for a record, among others, or for everything.
     pub fn waiting_for(&mut self, key: &K) -> impl Iterator<Item = &mut T> {
         let from = (key.clone(), 0)..=(key.clone(), u64::MAX);
-        let mut tickets: Vec<_> =
-            self.for_record.range(from).flat_map(|(_, tickets)| tickets).copied().collect();
+        let for_it = self.for_record.range(from).flat_map(|(_, tickets)| tickets);
+        let mut tickets: Vec<_> = for_it.chain(self.for_all.values().flatten()).copied().collect();
         tickets.sort_unstable();
         let held = self.held.iter_mut();
         held.filter(move |(ticket, _)| tickets.binary_search(ticket).is_ok())
             .map(|(_, held)| &mut held.outcome)
+    }
+
+    /// The records that are not durable as they are decided.
+    pub fn open_records(&self) -> impl Iterator<Item = &K> {
+        self.records.keys()
     }
 
     /// How many wait.
@@ -218,7 +223,7 @@ mod tests {
         assert_eq!(gate.hold_for(&["d"], "look at d"), Some("look at d"));
         assert_eq!(gate.durable_record(&"c", other), ["reply 2"]);
         assert_eq!(gate.durable_record(&"a", stuck), [""; 0]);
-        assert_eq!(gate.waiting_for(&"b").collect::<Vec<_>>(), [&"reply 1"]);
+        assert_eq!(gate.waiting_for(&"b").collect::<Vec<_>>(), [&"reply 1", &"list"]);
         assert_eq!(gate.hold_for(&["a"], "look at a"), Some("look at a"));
         assert_eq!(gate.durable_record(&"b", stuck), ["reply 1", "list"]);
         assert_eq!((gate.held(), gate.open()), (0, 0));

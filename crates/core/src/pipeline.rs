@@ -19,6 +19,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepId(u64);
 
+impl StepId {
+    /// After all others.
+    pub const LAST: Self = Self(u64::MAX);
+}
+
 /// All writes that are not durable. `K` names a record, `W` is what is to be written.
 #[derive(Debug, Clone)]
 pub struct Pipeline<K, W> {

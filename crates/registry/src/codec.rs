@@ -24,7 +24,7 @@ pub struct Unreadable {
 
 /// Encodes one change of the cluster.
 pub(crate) fn encode(change: &Change) -> Write {
-    let key = key(change);
+    let key = change.key().into();
     match change {
         Change::Registry(record) => put(key, record),
         Change::Node(record) => put(key, record),
@@ -36,22 +36,6 @@ pub(crate) fn encode(change: &Change) -> Write {
         | Change::VolumeGone(_)
         | Change::AttachmentGone(_) => Write::Delete { key },
     }
-}
-
-/// The record that a change is about.
-pub(crate) fn key(change: &Change) -> Key {
-    let (kind, id) = match change {
-        Change::Registry(_) => (Kind::Registry, 0),
-        Change::Node(record) => (Kind::Node, record.id.to_bits()),
-        Change::NodeGone(id) => (Kind::Node, id.to_bits()),
-        Change::Drive(record) => (Kind::Drive, record.id.to_bits()),
-        Change::DriveGone(id) => (Kind::Drive, id.to_bits()),
-        Change::Volume(record) => (Kind::Volume, record.id.to_bits()),
-        Change::VolumeGone(id) => (Kind::Volume, id.to_bits()),
-        Change::Attachment(record) => (Kind::Attachment, record.id.to_bits()),
-        Change::AttachmentGone(id) => (Kind::Attachment, id.to_bits()),
-    };
-    Key { kind, id }
 }
 
 /// The records under some keys, as they are; those that there are not are left out.

@@ -152,7 +152,8 @@ impl Stats {
     /// An agent answered an order, and the registry counted the answer or did not.
     pub(crate) fn answer(&self, kind: usize, taken: &Result<(), CallError>) {
         let not_counted = ANSWERS.len() - 1;
-        add(&self.answers[if taken.is_ok() { kind } else { not_counted }], 1);
+        let counts = matches!(taken, Ok(()) | Err(CallError::NotDurable { .. }));
+        add(&self.answers[if counts { kind } else { not_counted }], 1);
     }
 
     pub(crate) fn session(&self) {
@@ -168,7 +169,7 @@ impl Stats {
             },
             CallError::Refused(Refused::CertificateRevoked { .. }) => 5,
             CallError::Refused(_) => 3,
-            CallError::StoreFailing { .. } | CallError::Stopped => 4,
+            CallError::StoreFailing { .. } | CallError::NotDurable { .. } | CallError::Stopped => 4,
         };
         add(&self.refusals[reason], 1);
     }

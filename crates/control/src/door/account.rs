@@ -5,7 +5,7 @@
 //! counts from now on: purging the node revokes what was issued before, and not what it gets afterwards. That a purged
 //! node gets no order but to close its drives, until a person says that it is back, does not hang on certificates.
 
-use hotbay_core::cluster::Cluster;
+use hotbay_core::cluster::{Cluster, Ground};
 use hotbay_core::ids::{CertificateNumber, NodeName};
 use hotbay_registry::Registry;
 use tonic::Status;
@@ -28,7 +28,8 @@ pub(super) async fn admit(
     let token = AccountToken::new(token)
         .ok_or_else(|| Status::invalid_argument("this is no token of an account"))?;
     // Before the account is asked for: a purge that comes meanwhile revokes what it said.
-    let number = patiently(registry, registry.read(Cluster::next_certificate)).await?;
+    let next = |cluster: &Cluster| (cluster.next_certificate(), Ground::of([]));
+    let number = patiently(registry, registry.read_on(next)).await?;
     let node = accounts.node_of(&token).await?;
     match name.filter(|name| **name != node) {
         Some(name) => Err(Status::permission_denied(format!(

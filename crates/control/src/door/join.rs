@@ -8,7 +8,7 @@ use hotbay_api::PROTOCOL;
 use hotbay_api::convert::Malformed;
 use hotbay_api::join as wire;
 use hotbay_api::token::{JoinToken, check_address};
-use hotbay_core::cluster::Cluster;
+use hotbay_core::cluster::{Cluster, Ground};
 use hotbay_core::ids::{CertificateNumber, NodeName};
 use hotbay_registry::Registry;
 use tonic::{Request, Response, Status};
@@ -50,7 +50,8 @@ impl wire::tokens_server::Tokens for TokenMaker {
         aws_lc_rs::rand::fill(&mut secret)
             .map_err(|_| Status::internal("the machine gives no random numbers"))?;
         let ttl = Duration::from_millis(ttl_ms);
-        let number = self.registry.read(Cluster::next_certificate);
+        let next = |cluster: &Cluster| (cluster.next_certificate(), Ground::of([]));
+        let number = self.registry.read_on(next);
         let number = patiently(&self.registry, number).await?;
         let mut tokens = office.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         tokens.make(node.clone(), number, &secret, ttl, Instant::now()).map_err(

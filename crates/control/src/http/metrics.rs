@@ -21,7 +21,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(1);
 
 /// The whole answer.
 pub(super) async fn text(registry: &Registry) -> String {
-    let looking = tokio::time::timeout(LOOK_LIMIT, registry.read(Inventory::of)).await;
+    let looking = tokio::time::timeout(LOOK_LIMIT, registry.read_around(Inventory::of)).await;
     let numbers = Numbers {
         inventory: looking.ok().and_then(Result::ok),
         stats: registry.stats().snapshot(),

@@ -284,12 +284,13 @@ impl Shape {
     }
 }
 
-/// The registry leads and its store can be written: it answers a read, which waits for all that is decided.
+/// The registry leads and its store can be written: it answers a read, which waits for all that is decided and can be
+/// written. Single records that cannot be are no reason to ask another one.
 async fn ready(State(registry): State<Registry>) -> Answer {
     if let StoreHealth::Failing(error) = &*registry.store_health().borrow() {
         return Err(Refusal::try_again(format!("the store cannot be written now ({error})")));
     }
-    match tokio::time::timeout(READY_LIMIT, registry.read(|_| ())).await {
+    match tokio::time::timeout(READY_LIMIT, registry.read_around(|_| ())).await {
         Ok(Ok(())) => Ok(json(r#"{"status":"ready"}"#.to_owned())),
         Ok(Err(error)) => Err(Refusal::try_again(error.to_string())),
         Err(_) => Err(Refusal::try_again(format!(

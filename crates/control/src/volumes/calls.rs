@@ -127,7 +127,7 @@ impl Volumes {
             let known = cluster.volume(id).map(|volume| volume.record.state);
             known == Some(VolumeState::Deleted)
         };
-        let left = self.read(look).await.map_err(refusal)?;
+        let left = self.read_of(id, look).await.map_err(refusal)?;
         Ok(if left {
             "its drive does not answer: its label was not updated, and nothing was erased"
         } else {
@@ -161,7 +161,7 @@ impl Volumes {
             let known = cluster.volume(id)?;
             serde_json::to_string(&objects::volume(cluster, known)).ok()
         };
-        let shown = self.read(look).await.map_err(refusal)?;
+        let shown = self.read_of(id, look).await.map_err(refusal)?;
         shown.ok_or_else(|| refusal(VolumeError::Gone))
     }
 }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use hotbay_api::volumes as wire;
 use hotbay_core::cluster::{
-    AttachmentState, Cluster, Node, Sought, Volume, VolumeRefused, VolumeRequest, VolumeState,
+    AttachmentState, Cluster, Ground, Node, RecordKey, Sought, Volume, VolumeRefused,
+    VolumeRequest, VolumeState,
 };
 use hotbay_core::ids::{AttachmentId, NodeId, VolumeId};
 use hotbay_core::label::extents::NotAName;
@@ -120,7 +121,7 @@ impl Volumes {
         let wish = Box::new(wanted.wish()?);
         let id = VolumeId::from_bits((self.fresh)());
         let id = self.ask(VolumeRequest::Create { id, wish }, who).await?;
-        self.wait(move |cluster| match cluster.volume(id) {
+        self.wait(id, move |cluster| match cluster.volume(id) {
             None => Waited::Gone,
             Some(volume) => match volume.record.state {
                 VolumeState::Created => Waited::Done(id),
@@ -138,7 +139,7 @@ impl Volumes {
             Err(VolumeError::Refused(VolumeRefused::NoSuchVolume)) => return Ok(()),
             Err(error) => return Err(error),
         }
-        self.wait(move |cluster| match cluster.volume(id) {
+        self.wait(id, move |cluster| match cluster.volume(id) {
             None => Waited::Done(()),
             Some(volume) if volume.record.state == VolumeState::Deleted => Waited::Done(()),
             Some(volume) => Waited::Yet(why_pending(cluster, volume)),
@@ -154,7 +155,7 @@ impl Volumes {
         who: &str,
     ) -> Result<u64, VolumeError> {
         self.ask(VolumeRequest::Expand { volume: id, size }, who).await?;
-        self.wait(move |cluster| match cluster.volume(id) {
+        self.wait(id, move |cluster| match cluster.volume(id) {
             None => Waited::Gone,
             Some(volume) if volume.record.size_bytes >= size.bytes => {
                 Waited::Done(volume.record.size_bytes)
@@ -174,7 +175,7 @@ impl Volumes {
     ) -> Result<u64, VolumeError> {
         let id = AttachmentId::from_bits((self.fresh)());
         self.ask(VolumeRequest::Attach { id, volume, node, read_only }, who).await?;
-        self.wait(move |cluster| {
+        self.wait(volume, move |cluster| {
             let known = cluster.volume(volume).and_then(|known| known.attachments.get(&node));
             match known {
                 None => Waited::Gone,
@@ -196,8 +197,13 @@ impl Volumes {
         node: Option<NodeId>,
         who: &str,
     ) -> Result<(), VolumeError> {
+        // When they are gone nobody knows any more which records told of them.
+        let uses = self.read_of(volume, move |cluster| uses(cluster, volume)).await?;
         self.ask(VolumeRequest::Detach { volume, node }, who).await?;
-        self.wait(move |cluster| {
+        let ground = move |cluster: &Cluster| {
+            cluster.ground_of_volume(volume).and(Ground::of(uses.iter().copied()))
+        };
+        self.wait_on(ground, move |cluster| {
             let mut left = cluster.volume(volume).into_iter().flat_map(|known| &known.attachments);
             let meant = |on: &NodeId| node.is_none_or(|node| node == *on);
             match left.find(|(on, _)| meant(on)) {
@@ -221,8 +227,11 @@ impl Volumes {
 
     /// The volume that a person means by a name or an id; also one that only a label knows.
     pub(crate) async fn find(&self, name: String) -> Result<VolumeId, VolumeError> {
-        let found = self.read(move |cluster| find(cluster, &name).ok_or(name)).await?;
-        found.map_err(|name| VolumeError::NoSuchVolume { name })
+        let look = move |cluster: &Cluster| match find(cluster, &name) {
+            Some(id) => (Ok(id), cluster.ground_of_volume(id)),
+            None => (Err(name), Ground::Everything),
+        };
+        self.read_on(look).await?.map_err(|name| VolumeError::NoSuchVolume { name })
     }
 
     pub(crate) async fn find_node(&self, name: String) -> Result<NodeId, VolumeError> {
@@ -247,9 +256,12 @@ impl Volumes {
             let id = name.parse::<NodeId>().ok();
             let found =
                 nodes.find(|node| node.record.name.as_str() == name || Some(node.record.id) == id);
-            found.map(|node| node.record.id).ok_or(name)
+            match found.map(|node| node.record.id) {
+                Some(id) => (Ok(id), Ground::of([RecordKey::Node(id)])),
+                None => (Err(name), Ground::Everything),
+            }
         };
-        self.read(find).await?.map_err(|name| VolumeError::NoSuchNode { name })
+        self.read_on(find).await?.map_err(|name| VolumeError::NoSuchNode { name })
     }
 
     async fn ask(&self, request: VolumeRequest, who: &str) -> Result<VolumeId, VolumeError> {
@@ -257,24 +269,52 @@ impl Volumes {
         Ok(unless_failing(&self.registry, asking).await??)
     }
 
-    /// Looks at what is durable.
+    /// Looks at what is durable, which is everything then.
     async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Cluster) -> T + Send + 'static,
     ) -> Result<T, VolumeError> {
-        Ok(unless_failing(&self.registry, self.registry.read(look)).await??)
+        self.read_on(|cluster| (look(cluster), Ground::Everything)).await
     }
 
-    /// Looks again after every change, until it is done.
+    /// Looks at one volume.
+    async fn read_of<T: Send + 'static>(
+        &self,
+        volume: VolumeId,
+        look: impl FnOnce(&Cluster) -> T + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        self.read_on(move |cluster| (look(cluster), cluster.ground_of_volume(volume))).await
+    }
+
+    /// The same, for who says what it rests on.
+    async fn read_on<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Cluster) -> (T, Ground) + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        Ok(unless_failing(&self.registry, self.registry.read_on(look)).await??)
+    }
+
+    /// Looks at a volume again after every change, until it is done.
     async fn wait<T: Send + 'static>(
         &self,
+        volume: VolumeId,
+        look: impl Fn(&Cluster) -> Waited<T> + Clone + Send + 'static,
+    ) -> Result<T, VolumeError> {
+        self.wait_on(move |cluster| cluster.ground_of_volume(volume), look).await
+    }
+
+    /// The same, for what rests on more.
+    async fn wait_on<T: Send + 'static>(
+        &self,
+        ground: impl Fn(&Cluster) -> Ground + Clone + Send + 'static,
         look: impl Fn(&Cluster) -> Waited<T> + Clone + Send + 'static,
     ) -> Result<T, VolumeError> {
         let mut changes = self.registry.changes();
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             changes.mark_unchanged();
-            let why = match self.read(look.clone()).await? {
+            let (ground, look) = (ground.clone(), look.clone());
+            let why = match self.read_on(move |cluster| (look(cluster), ground(cluster))).await? {
                 Waited::Done(done) => return Ok(done),
                 Waited::Gone => return Err(VolumeError::Gone),
                 Waited::Yet(why) => why,
@@ -286,6 +326,12 @@ impl Volumes {
             }
         }
     }
+}
+
+/// The records of the uses of a volume.
+fn uses(cluster: &Cluster, volume: VolumeId) -> Vec<RecordKey> {
+    let uses = cluster.volume(volume).into_iter().flat_map(|known| known.attachments.values());
+    uses.map(|known| RecordKey::Attachment(known.record.id)).collect()
 }
 
 pub(crate) fn find(cluster: &Cluster, name: &str) -> Option<VolumeId> {

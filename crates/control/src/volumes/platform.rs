@@ -1,6 +1,8 @@
 //! The controller's half of the CSI provisioner, over the registry.
 
-use hotbay_core::cluster::{Cluster, State, Volume as Known, VolumeRefused, VolumeState};
+use hotbay_core::cluster::{
+    Cluster, Ground, RecordKey, State, Volume as Known, VolumeRefused, VolumeState,
+};
 use hotbay_core::ids::{NodeId, VolumeId};
 use hotbay_core::volume::Size;
 use hotbay_core::volume::class::Asked;
@@ -37,7 +39,7 @@ impl Platform {
 
     async fn told(&self, id: VolumeId) -> Result<Volume, Failure> {
         let look = move |cluster: &Cluster| cluster.volume(id).map(|known| told(cluster, known));
-        let read = self.volumes.read(look).await?;
+        let read = self.volumes.read_of(id, look).await?;
         read.ok_or_else(|| Failure::new(FailureKind::NotFound, "there is no such volume"))
     }
 }
@@ -70,7 +72,7 @@ impl ControllerPlatform for Platform {
             let known = cluster.volume(volume)?.attachments.get(&node)?;
             Some(known.record.read_only)
         };
-        let there = self.volumes.read(look).await?;
+        let there = self.volumes.read_of(volume, look).await?;
         if there.is_some_and(|there| there != readonly) {
             let words = "it is attached there already, and not in this way; detach it first";
             return Err(Failure::new(FailureKind::AlreadyExists, words));
@@ -123,9 +125,11 @@ impl ControllerPlatform for Platform {
     }
 
     async fn node_exists(&self, node: NodeId) -> Result<bool, Failure> {
-        let look =
-            move |cluster: &Cluster| cluster.node(node).is_some_and(|known| !known.record.purged);
-        Ok(self.volumes.read(look).await?)
+        let look = move |cluster: &Cluster| {
+            let is_there = cluster.node(node).is_some_and(|known| !known.record.purged);
+            (is_there, Ground::of([RecordKey::Node(node)]))
+        };
+        Ok(self.volumes.read_on(look).await?)
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn serve_controller(
 ) -> anyhow::Result<()> {
     let socket = Socket::bind(path)?;
     let health = registry.store_health();
-    let ready = move || *health.borrow() == StoreHealth::Good;
+    let ready = move || !matches!(*health.borrow(), StoreHealth::Failing(_));
     let identity = Identity::new(env!("CARGO_PKG_VERSION"), ready);
     let routes = serve::controller(identity, Arc::new(Platform::new(registry, fresh)));
     tokio::spawn(async move {

@@ -43,7 +43,7 @@ impl Claims {
             };
             names.iter().map(find).collect::<Vec<_>>()
         };
-        let mut known = self.registry.read(by_name).await?;
+        let mut known = self.registry.read_around(by_name).await?;
         self.look_up(&words, &mut known).await?;
         for (word, known) in words.into_iter().zip(known) {
             if let Some(known) = known {
@@ -76,7 +76,7 @@ impl Claims {
             let find = |(at, id): (usize, VolumeId)| (at, cluster.volume(id).map(Known::of));
             handles.into_iter().map(find).collect::<Vec<_>>()
         };
-        for (at, found) in self.registry.read(by_handle).await? {
+        for (at, found) in self.registry.read_around(by_handle).await? {
             known[at] = found;
         }
         Ok(())
@@ -120,7 +120,7 @@ impl Claims {
         let by = format!("the claim {}", word.claim);
         let request = VolumeRequest::Annotate { volume, changes };
         match self.registry.request(request, by.clone()).await {
-            Ok(_) => {
+            Ok(_) | Err(RegistryError::NotDurable { .. }) => {
                 tracing::info!(%volume, "annotated as {by} says");
                 self.noted.note(&word.bound_to, !word.said.is_empty());
             }

@@ -88,7 +88,7 @@ impl Desk {
         // Whoever uses a volume knows its claim alone.
         let About::Volume(volume) = about else { return };
         let claim = move |cluster: &Cluster| cluster.volume(volume)?.record.claim.clone();
-        let Ok(Some(claim)) = registry.read(claim).await else { return };
+        let Ok(Some(claim)) = registry.read_around(claim).await else { return };
         match self.claim(&claim).await {
             Ok(Some(regarding)) => self.record(regarding, &event).await,
             Ok(None) => {}

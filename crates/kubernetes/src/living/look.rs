@@ -78,12 +78,12 @@ pub(super) async fn look(registry: &Registry, question: &Question) -> Result<See
     let rewound = |cluster: &Cluster| {
         cluster.rewound_nodes().map(|(name, _)| name.to_string()).collect::<Vec<_>>()
     };
-    seen.rewound = patiently(|| registry.read(rewound)).await?;
+    seen.rewound = patiently(|| registry.read_around(rewound)).await?;
     let mut after = None;
     loop {
         let read = || {
             let question = question.clone();
-            registry.read(move |cluster| nodes(cluster, after, &question))
+            registry.read_around(move |cluster| nodes(cluster, after, &question))
         };
         let (nodes, things) = patiently(read).await?;
         let Some(last) = nodes.last() else { break };
@@ -95,7 +95,7 @@ pub(super) async fn look(registry: &Registry, question: &Question) -> Result<See
     while let Some(from) = after {
         let read = || {
             let question = question.clone();
-            registry.read(move |cluster| volumes(cluster, from, &question))
+            registry.read_around(move |cluster| volumes(cluster, from, &question))
         };
         let (last, things) = patiently(read).await?;
         after = last.map(Some);

@@ -133,7 +133,7 @@ pub(super) async fn look(
         if let Some(why) = patiently(asked).await? {
             looked.notice = Some(words::not_annotated(key, &seen.entry.name, &why));
         }
-        let read = || registry.read(move |cluster| of_record(cluster, key));
+        let read = || registry.read_around(move |cluster| of_record(cluster, key));
         let Some(now) = patiently(read).await? else { return Ok(looked) };
         record = now;
     }
@@ -150,7 +150,7 @@ pub(super) async fn look(
 /// A refusal is an answer, in words; what cannot be answered now is asked again.
 fn refused<T>(answer: Result<T, CallError>) -> Result<Option<String>, CallError> {
     match answer {
-        Ok(_) => Ok(None),
+        Ok(_) | Err(CallError::NotDurable { .. }) => Ok(None),
         Err(CallError::Refused(why)) => Ok(Some(why.to_string())),
         Err(error) => Err(error),
     }

@@ -221,7 +221,7 @@ impl People {
         }
         let read = || {
             let (wished, volumes) = (Arc::clone(&wished), Arc::clone(&volumes));
-            self.registry.read(move |cluster| {
+            self.registry.read_around(move |cluster| {
                 let said = |key: &Key| Some((*key, annotations::of_record(cluster, *key)?));
                 let said: HashMap<_, _> = volumes.iter().filter_map(said).collect();
                 (Subject::of_all(cluster, &wished), said)
@@ -414,12 +414,20 @@ impl People {
         let mut notices = Some(notices).filter(|notices| !notices.is_empty());
         for keys in keys.chunks(REWRITTEN_TOGETHER) {
             let told = notices.take().unwrap_or_default();
-            patiently(|| self.registry.rewrite(keys.to_vec(), told.clone())).await?;
+            patiently(|| self.rewritten(keys, &told)).await?;
         }
         if let Some(told) = notices {
-            patiently(|| self.registry.rewrite(Vec::new(), told.clone())).await?;
+            patiently(|| self.rewritten(&[], &told)).await?;
         }
         Ok(())
+    }
+
+    /// What cannot be written now is written when it can be, and not waited for.
+    async fn rewritten(&self, keys: &[Key], told: &[Notice]) -> Result<(), CallError> {
+        match self.registry.rewrite(keys.to_vec(), told.to_vec()).await {
+            Err(CallError::NotDurable { .. }) => Ok(()),
+            answer => answer,
+        }
     }
 }
 
@@ -443,7 +451,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T, CallError>>>(
         match call().await {
             Ok(answer) => return Ok(answer),
             Err(CallError::Stopped) => return Err(Stopped),
-            Err(error @ (CallError::StoreFailing { .. } | CallError::Refused(_))) => {
+            Err(error) => {
                 tracing::debug!("waiting for the registry: {error}");
                 tokio::time::sleep(PAUSE).await;
             }

@@ -163,7 +163,7 @@ impl Unmet {
         let read_only = seen.spec["readOnly"].as_bool().unwrap_or(false);
         let look = || {
             let (volume, node) = (volume.clone(), node.clone());
-            self.registry.read(move |cluster| find(cluster, &volume, &node))
+            self.registry.read_around(move |cluster| find(cluster, &volume, &node))
         };
         let (volume, node, there) = match patiently(look).await? {
             Ok(found) => found,
@@ -180,7 +180,7 @@ impl Unmet {
         }
         // The answer does not say which attachment it is: somebody else may have made one since the look.
         let look = || {
-            self.registry.read(move |cluster| {
+            self.registry.read_around(move |cluster| {
                 Some(cluster.volume(volume)?.attachments.get(&node)?.record.id)
             })
         };
@@ -214,13 +214,17 @@ impl Unmet {
             Err(CallError::Stopped) => return Err(Stopped),
             Err(error) => error,
         };
-        self.objects.disown(key, &seen.entry.uid);
         let reason = match &error {
             CallError::Refused(Refused::Volume(refused)) => reason(refused),
-            CallError::Refused(_) | CallError::StoreFailing { .. } | CallError::Stopped => {
-                "Unavailable"
-            }
+            CallError::Refused(_)
+            | CallError::StoreFailing { .. }
+            | CallError::NotDurable { .. }
+            | CallError::Stopped => "Unavailable",
         };
+        // What is decided is written to the object as soon as that can be.
+        if !matches!(error, CallError::NotDurable { .. }) {
+            self.objects.disown(key, &seen.entry.uid);
+        }
         Ok(Err(Fault::passing(reason, error.to_string())))
     }
 

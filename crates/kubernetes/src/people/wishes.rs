@@ -168,7 +168,7 @@ impl Wishes {
                 continue;
             }
             let generation = open.generation;
-            let read = || self.registry.read(move |cluster| still_stands(cluster, key));
+            let read = || self.registry.read_around(move |cluster| still_stands(cluster, key));
             let told = match patiently(read).await? {
                 None => continue,
                 Some(true) => self.act(key, open).await?,
@@ -189,10 +189,11 @@ impl Wishes {
     async fn expand(&self, request: VolumeRequest) -> Result<Told, Stopped> {
         let ask = async || match self.registry.request(request.clone(), WHO.to_owned()).await {
             Err(CallError::Refused(refused)) => Ok(Err(refused)),
-            answer => answer.map(Ok),
+            Err(CallError::NotDurable { .. }) => Ok(Ok(())),
+            answer => answer.map(|_| Ok(())),
         };
         Ok(match patiently(ask).await? {
-            Ok(_) => done("it grows"),
+            Ok(()) => done("it grows"),
             Err(refused) => Told {
                 is_done: false,
                 reason: Code::InvalidState.to_string(),
@@ -204,8 +205,20 @@ impl Wishes {
     /// Asks, and keeps in mind what is not done yet.
     async fn act(&mut self, key: Key, open: Open) -> Result<Told, Stopped> {
         let removes = open.actions.iter().any(is_removal);
-        let act = || self.registry.act(open.actions.clone(), WHO.to_owned(), false);
-        let outcomes = patiently(act).await?;
+        let act =
+            async || match self.registry.act(open.actions.clone(), WHO.to_owned(), false).await {
+                Err(CallError::NotDurable { error }) => Ok(Err(error)),
+                answer => answer.map(Ok),
+            };
+        let outcomes = match patiently(act).await? {
+            Ok(outcomes) => outcomes,
+            // Nobody else's wish waits for that.
+            Err(message) => {
+                let due = next_time(open.since, LATEST);
+                self.open.insert(key, Open { due, ..open });
+                return Ok(Told { is_done: false, reason: Code::TryAgain.to_string(), message });
+            }
+        };
         let worst = outcomes.iter().max_by_key(|outcome| outcome.code).cloned();
         let Some(worst) = worst else { return Ok(done("nothing was to be done")) };
         if worst.code == Code::TryAgain {
@@ -219,7 +232,7 @@ impl Wishes {
         let reason = worst.code.to_string();
         let read = || {
             let worst = worst.clone();
-            self.registry.read(move |cluster| message(cluster, &worst))
+            self.registry.read_around(move |cluster| message(cluster, &worst))
         };
         let message = match patiently(read).await? {
             words if words.is_empty() => plain_words(worst.code, removes).to_owned(),

@@ -157,8 +157,9 @@ pub(super) fn judge(
     }
     match known {
         // Before the first write under this term the controller that led before may have written, and what is in
-        // memory does not know of it. After it, it cannot: what is there was put back by hand.
-        Some(known) if !known.ours && known.checksum != Some(checksum) => {
+        // memory does not know of it. After it, it cannot: what is there was put back by hand, or is an earlier write
+        // of ours whose answer was lost.
+        Some(known) if !known.ours && !entry.ours && known.checksum != Some(checksum) => {
             Judged::Lost(StoreError::Overtaken { object })
         }
         Some(_) => Judged::WriteOver(entry),

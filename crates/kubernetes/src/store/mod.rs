@@ -1,41 +1,35 @@
 //! The store on Kubernetes: each record is a custom resource, and the API server's etcd makes it durable.
 //!
-//! The registry's actor is the only caller, through the trait [`Store`]. Objects are written at the same time, the
-//! records of one action one after the other; every write names the version that it replaces.
+//! The registry's actor is the only caller, through the trait [`Store`]. Objects are written at the same time, in the
+//! order that the registry keeps; every write names the version that it replaces.
 //! `docs/design/0010-kubernetes-store.md` says why it is so.
 //!
 //! ```text
-//!  commit_actions ── order (what waits for what) ── batch ── write (one object, until durable) ── api ──▶ API server
-//!                                                     └──── progress (what may begin)
-//!  load ──────────── list (each kind at one moment) ────────────────────────────────────────────── api ──▶
+//!  begin, commit ── write (one object, until durable) ── api ──▶ API server
+//!  load, read ───── list (each kind at one moment) ───── api ──▶
 //! ```
 
-mod batch;
 pub(crate) mod beside;
 pub(crate) mod entry;
 pub(crate) mod list;
 pub(crate) mod objects;
-mod order;
-mod progress;
 mod runner;
 pub(crate) mod write;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use hotbay_core::order::Term;
-use hotbay_registry::store::refuse_too_long;
+use hotbay_registry::store::{WhenEnded, refuse_too_long};
 use hotbay_registry::{Key, Kind, Store, StoreError, Write};
 use serde_json::Value;
 
-use self::batch::{Fingerprint, Unfinished};
 use self::beside::Beside;
 use self::entry::Entry;
 use self::list::{Found, Held};
 pub use self::objects::Objects;
-use self::progress::Progress;
 use self::runner::Runner;
-use self::write::{Target, Wanted};
+use self::write::{Outcome, Target, Wanted, Writing};
 use crate::client::Client;
 use crate::names::candidates;
 use crate::object;
@@ -51,8 +45,8 @@ pub struct CustomResourceStore {
     /// The objects, as far as they were read or written.
     objects: Objects,
     names: Names,
-    /// The batch of the last commit, if that failed and may be tried again.
-    unfinished: Option<Unfinished>,
+    /// The kinds whose objects are known, before all of them are.
+    looked_up: BTreeSet<Kind>,
     /// Called at every step that the end of this process could fall between; tests stop there.
     checkpoint: fn(&'static str),
     /// Let go last: the client lives on it.
@@ -76,8 +70,8 @@ impl CustomResourceStore {
             connect().map_err(|error| unreachable(error.into()))?
         };
         let (objects, names) = (Objects::default(), Names::default());
-        let (unfinished, checkpoint) = (None, |_: &'static str| {});
-        Ok(Self { api: client, objects, names, unfinished, checkpoint, runner })
+        let (looked_up, checkpoint) = (BTreeSet::new(), |_: &'static str| {});
+        Ok(Self { api: client, objects, names, looked_up, checkpoint, runner })
     }
 
     /// The same store, which passes `checkpoint` between the calls of a commit.
@@ -92,15 +86,23 @@ impl CustomResourceStore {
 
     /// What the records are about is learnt again with each load.
     fn load_all(&mut self) -> Result<Loaded, StoreError> {
-        let mut loaded = Loaded::default();
-        for resource in Resource::ALL {
-            for found in self.list(resource)? {
-                loaded.add(resource, found)?;
-            }
-        }
+        let loaded = self.load_kinds(Resource::ALL)?;
         self.names = Names::default();
         for (key, (_, value)) in &loaded.records {
             self.names.learn(&Write::Put { key: *key, value: value.clone() });
+        }
+        Ok(loaded)
+    }
+
+    fn load_kinds(
+        &self,
+        resources: impl IntoIterator<Item = Resource>,
+    ) -> Result<Loaded, StoreError> {
+        let mut loaded = Loaded::default();
+        for resource in resources {
+            for found in self.list(resource)? {
+                loaded.add(resource, found)?;
+            }
         }
         Ok(loaded)
     }
@@ -134,9 +136,9 @@ impl CustomResourceStore {
     /// Everything that can be refused is, before anything is written.
     fn prepare(&mut self, writes: &[Write]) -> Result<(), StoreError> {
         refuse_too_long(writes, VALUE_MAX_BYTES)?;
+        writes.iter().try_for_each(refuse_unfit)?;
         if !self.objects.is_loaded() {
-            let loaded = self.load_all()?;
-            self.objects.load(loaded.known, loaded.beside);
+            self.look_up(writes)?;
         }
         for write in writes {
             self.names.learn(write);
@@ -147,51 +149,58 @@ impl CustomResourceStore {
         }
         Ok(())
     }
+
+    /// What is written before everything is loaded, as a new term is: only of these kinds the objects must be known.
+    fn look_up(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        for kind in writes.iter().map(|write| write.key().kind) {
+            if self.looked_up.contains(&kind) {
+                continue;
+            }
+            let loaded = self.load_kinds([Resource::of(kind)])?;
+            loaded.known.into_iter().for_each(|(key, entry)| self.objects.set(key, Some(entry)));
+            self.looked_up.insert(kind);
+        }
+        Ok(())
+    }
+
+    /// Writes one record; what is to be written is made only now.
+    fn write(
+        &self,
+        write: &Write,
+    ) -> Result<impl Future<Output = Result<(), StoreError>> + 'static, StoreError> {
+        let wanted = self.wanted(write)?;
+        let (entry, newest) = (self.objects.get(wanted.key), self.objects.newest());
+        let (objects, checkpoint) = (self.objects.clone(), self.checkpoint);
+        let writing = Writing::new(self.api.clone(), wanted, entry, newest, checkpoint);
+        Ok(async move {
+            let Outcome { key, entry, result } = writing.run().await;
+            objects.set(key, entry);
+            result.inspect(|()| checkpoint("object-written"))
+        })
+    }
 }
 
 impl Store for CustomResourceStore {
     fn load(&mut self) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
-        // What was made is in it, or was undone by others: a commit after it makes everything.
-        self.unfinished = None;
         let loaded = self.load_all()?;
         self.objects.load(loaded.known, loaded.beside);
         Ok(loaded.records.into_iter().map(|(key, (_, value))| (key, value)).collect())
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        self.commit_actions(writes, &[writes.len()])
+        self.prepare(writes)?;
+        writes.iter().try_for_each(|write| self.runner.run(self.write(write)?))
     }
 
-    fn commit_actions(&mut self, writes: &[Write], ends: &[usize]) -> Result<(), StoreError> {
-        self.prepare(writes)?;
-        let steps = order::steps(writes, ends);
-        let fingerprint = || Fingerprint::of(writes, ends, self.objects.term());
-        let tried = self.unfinished.take().filter(|tried| tried.batch == fingerprint());
-        let mut progress = match tried {
-            // What people have done since to what was made is for those who watch them to find, and is written again
-            // with a batch of its own.
-            Some(Unfinished { mut progress, .. }) => {
-                progress.try_again();
-                progress
-            }
-            None => {
-                steps.iter().try_for_each(|step| refuse_unfit(step.write))?;
-                Progress::of(&steps)
-            }
-        };
-        let result = self.write_steps(&steps, &mut progress);
-        if result.as_ref().is_err_and(StoreError::retryable) {
-            self.unfinished = Some(Unfinished { batch: fingerprint(), progress });
+    fn begin(&mut self, write: Write, ended: WhenEnded) {
+        match self.prepare(std::slice::from_ref(&write)).and_then(|()| self.write(&write)) {
+            Ok(writing) => self.runner.spawn(async move { ended(writing.await) }),
+            Err(error) => ended(Err(error)),
         }
-        result
     }
 
     fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
-        let mut loaded = Loaded::default();
-        let resource = Resource::of(key.kind);
-        for found in self.list(resource)? {
-            loaded.add(resource, found)?;
-        }
+        let mut loaded = self.load_kinds([Resource::of(key.kind)])?;
         Ok(loaded.records.remove(key).map(|(_, value)| value))
     }
 

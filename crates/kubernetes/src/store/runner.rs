@@ -6,7 +6,6 @@ use std::thread::JoinHandle;
 
 use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::oneshot;
-use tokio::task::{JoinError, JoinSet};
 
 /// A thread with a runtime. It ends when this is dropped.
 pub(super) struct Runner {
@@ -32,23 +31,9 @@ impl Runner {
         self.handle.enter()
     }
 
-    /// For what is to run while its caller does something else.
-    pub(super) fn handle(&self) -> &Handle {
-        &self.handle
-    }
-
-    /// Waits until one of these has ended. `None` if there is none.
-    pub(super) fn join_next<T: Send + 'static>(
-        &self,
-        set: &mut JoinSet<T>,
-    ) -> Option<Result<T, JoinError>> {
-        let mut waited = std::mem::take(set);
-        let ended;
-        (*set, ended) = self.run(async move {
-            let ended = waited.join_next().await;
-            (waited, ended)
-        });
-        ended
+    /// Runs while its caller does something else.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.handle.spawn(work));
     }
 
     /// Runs to the end, and gives back what it returns.

@@ -13,6 +13,8 @@ mod cases;
 mod faults;
 #[path = "../store/people.rs"]
 mod people;
+#[path = "../store/piped.rs"]
+mod piped;
 mod real;
 #[path = "../store/rivals.rs"]
 mod rivals;

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::behaviour::{Place, Records, apply, key, load, put};
 use crate::people::People;
+use crate::piped::fill;
 use crate::server;
 
 /// More objects than fit one page.
@@ -18,8 +19,7 @@ fn many_records_are_loaded_from_many_pages() {
     let server = server();
     let mut store = server.open();
     let writes: Vec<_> = (0..1_100).map(|id| put(key(Kind::Drive, id << 96), "{}")).collect();
-    let ends: Vec<_> = (1..=writes.len()).collect();
-    store.commit_actions(&writes, &ends).unwrap();
+    fill(&mut store, &writes);
     let mut records = Records::new();
     apply(&mut records, &writes);
     assert_eq!(load(&mut server.open()), records);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::behaviour::{Place, Records, apply, key, load, put};
 use crate::faults::{Fault, Faults};
 use crate::people::People;
+use crate::piped::Piped;
 use crate::{FAULTS, Server, server};
 
 const NODE: Key = Key { kind: Kind::Node, id: 1 };
@@ -87,6 +88,10 @@ fn a_process_that_ends_at_any_call_leaves_a_first_part_of_its_action() {
         let place = format!("cut at call {call}");
         let (server, faults) = (server(), Faults::at(call, Fault::Cut));
         let mut store = server.open_with(&faults);
+        if store.load().is_err() {
+            // It ended before it had begun.
+            continue;
+        }
         let mut records = Records::new();
         let mut left = life().into_iter();
         let cut = left.find(|action| match store.commit(action) {
@@ -297,21 +302,22 @@ fn writes_are_few() {
     let server = server();
     let mut store: CustomResourceStore = server.open_with(&faults);
     load(&mut store);
-    let wrote = |store: &mut CustomResourceStore, writes: &[Write], ends: &[usize]| {
+    let wrote = |store: &mut CustomResourceStore, writes: &[Write], each: usize| {
         let before = faults.writes();
-        store.commit_actions(writes, ends).unwrap();
+        let mut piped = Piped::to(store);
+        piped.add(writes, each);
+        piped.run().unwrap();
         faults.writes() - before
     };
     // Ids that differ where names are made of them.
     let volume = |id: u128| key(Kind::Volume, id << 96);
-    assert_eq!(wrote(&mut store, &[put(DRIVE, "{}")], &[1]), 2);
-    assert_eq!(wrote(&mut store, &[put(DRIVE, r#"{"a":1}"#)], &[1]), 1);
+    assert_eq!(wrote(&mut store, &[put(DRIVE, "{}")], 1), 2);
+    assert_eq!(wrote(&mut store, &[put(DRIVE, r#"{"a":1}"#)], 1), 1);
     let writes: Vec<_> = (10..30)
         .flat_map(|id| [put(volume(id), "{}"), put(DRIVE, &format!(r#"{{"a":{id}}}"#))])
         .collect();
-    let ends: Vec<_> = (1..=20).map(|action| 2 * action).collect();
-    assert_eq!(wrote(&mut store, &writes, &ends), 20 * 2 + 1);
-    assert_eq!(wrote(&mut store, &[Write::Delete { key: volume(10) }], &[1]), 2);
+    assert_eq!(wrote(&mut store, &writes, 2), 20 * 2 + 1);
+    assert_eq!(wrote(&mut store, &[Write::Delete { key: volume(10) }], 1), 2);
     assert_eq!(store.read(&DRIVE).unwrap().unwrap(), br#"{"a":29}"#);
 }
 

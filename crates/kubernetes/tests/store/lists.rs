@@ -7,6 +7,7 @@ use http::Method;
 
 use crate::behaviour::{Place, Records, apply, key, load, put};
 use crate::faults::{Fault, Faults};
+use crate::piped::fill;
 use crate::{Server, server};
 
 /// More than two pages of drives.
@@ -16,8 +17,7 @@ fn with_drives() -> (Server, Records) {
     let server = server();
     let writes: Vec<Write> =
         (1..=DRIVES).map(|id| put(key(Kind::Drive, id << 96), r#"{"step":1}"#)).collect();
-    let ends: Vec<_> = (1..=writes.len()).collect();
-    server.open().commit_actions(&writes, &ends).unwrap();
+    fill(&mut server.open(), &writes);
     let mut records = Records::new();
     apply(&mut records, &writes);
     (server, records)

@@ -4,7 +4,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod back;
-mod batches;
 #[path = "../../../registry/tests/store/behaviour.rs"]
 #[expect(dead_code, reason = "other stores use more of it")]
 mod behaviour;
@@ -13,7 +12,9 @@ mod fake;
 #[expect(dead_code, reason = "other tests use more of it")]
 mod faults;
 mod lists;
+mod many;
 mod people;
+mod piped;
 mod rivals;
 
 use hotbay_kubernetes::CustomResourceStore;

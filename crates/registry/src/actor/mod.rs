@@ -6,14 +6,20 @@
 //!                           └──── durable ◀───────┘
 //! ```
 //!
-//! The actor applies an event in memory at once, adds its writes to the batch that is being collected, and puts the
-//! reply and the orders behind the gate. While one batch is being synced the next one is collected, so callers that
-//! come at the same time share one commit; those just answered get a moment to come back. Nothing leaves before its
-//! batch is durable. A write that fails is tried again until it is durable; meanwhile new requests are refused at the
-//! door, because nothing could be promised.
+//! The actor applies an event in memory at once, has its writes made, and puts the reply and the orders behind the gate.
+//! How they are made depends on the store:
+//!
+//! - One of its own gets batches. While one batch is being synced the next one is collected, so callers that come at the
+//!   same time share one commit; those just answered get a moment to come back. Nothing leaves before its batch is
+//!   durable. A batch that fails is tried again until it is durable; meanwhile new requests are refused at the door,
+//!   because nothing could be promised.
+//! - A shared one gets each record by itself, many at a time. What is said waits for the records that it rests on. A
+//!   record that cannot be written is tried again; who asks about it hears so, and everybody else is served.
 
 mod events;
 mod gather;
+mod records;
+mod release;
 mod run;
 mod writer;
 
@@ -21,7 +27,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use hotbay_core::cluster::{
-    AutoAdd, Cluster, Event, FreshIds, Notice, Refused, Reply, VolumeRequest,
+    AutoAdd, Cluster, Event, FreshIds, Ground, Notice, Refused, Reply, VolumeRequest,
 };
 use hotbay_core::cms::{Action, Outcome};
 use hotbay_core::device::Observed;
@@ -87,6 +93,9 @@ pub enum CallError {
     /// Decisions cannot be made durable now; nothing was changed.
     #[error("nothing was changed: the registry cannot write its store now ({error})")]
     StoreFailing { error: String },
+    /// It is decided and stands in memory, but a record that it rests on cannot be made durable now.
+    #[error("this counts only when it is written, and that fails now ({error}); ask again")]
+    NotDurable { error: String },
     /// The registry stops. Whether the action was taken is unknown: ask again.
     #[error("the registry stopped before it answered; ask again")]
     Stopped,
@@ -96,7 +105,9 @@ pub enum CallError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreHealth {
     Good,
-    /// Writes are being tried again.
+    /// Some records cannot be written; everything that does not rest on them is served.
+    Partly(String),
+    /// Writes are being tried again; nothing can be promised.
     Failing(String),
 }
 
@@ -123,8 +134,12 @@ enum Command {
         report: Option<u64>,
         reply: ReplyTo,
     },
-    /// Looks at the state, or hears why that cannot be; what it returns is run when all that it saw is durable.
-    Read(Look),
+    /// Looks at the state; what it returns is run when all that it saw is durable, or told why that cannot be. `around`:
+    /// what cannot be written now need not be.
+    Read {
+        look: Look,
+        around: bool,
+    },
     Rewrite {
         keys: Vec<Key>,
         notices: Vec<Notice>,
@@ -133,15 +148,15 @@ enum Command {
 }
 
 type ReplyTo = oneshot::Sender<Result<Reply, CallError>>;
-type Look = Box<dyn FnOnce(Result<&Cluster, CallError>) -> Release + Send>;
-type Release = Box<dyn FnOnce() + Send>;
+type Look = Box<dyn FnOnce(&Cluster) -> (Ground, Release) + Send>;
+type Release = Box<dyn FnOnce(Result<(), CallError>) + Send>;
 
 impl std::fmt::Debug for Command {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Accept { .. } => "Accept",
             Self::Apply { .. } => "Apply",
-            Self::Read(_) => "Read",
+            Self::Read { .. } => "Read",
             Self::Rewrite { .. } => "Rewrite",
         })
     }
@@ -163,9 +178,21 @@ impl Registry {
         mut store: S,
         surroundings: Surroundings,
     ) -> Result<(Self, Ended), StartError> {
-        let records = codec::decode(store.load()?)?;
-        let (mut cluster, writes) =
-            Cluster::lead(Rules::default(), records, surroundings.cluster, surroundings.term);
+        let records = match store.is_shared() {
+            // The rest is read when the new term stands: until then others may write it.
+            true => store
+                .read(&Key::REGISTRY)?
+                .map(|value| (Key::REGISTRY, value))
+                .into_iter()
+                .collect(),
+            false => store.load()?,
+        };
+        let (mut cluster, writes) = Cluster::lead(
+            Rules::default(),
+            codec::decode(records)?,
+            surroundings.cluster,
+            surroundings.term,
+        );
         let writes: Vec<_> = writes.iter().map(codec::encode).collect();
         (surroundings.checkpoint)("registry-term-decided");
         // Loading may have taken longer than the lead lasted: the next leader must not be deposed by a term of ours.
@@ -175,7 +202,6 @@ impl Registry {
         store.commit(&writes)?;
         (surroundings.checkpoint)("registry-term-durable");
         if store.is_shared() {
-            // Whoever led before may have written until the new term stood.
             let records = codec::decode(store.load()?)?;
             let ours = cluster.term();
             let by = records.registry.as_ref().and_then(|registry| registry.terms.last().copied());
@@ -190,6 +216,7 @@ impl Registry {
         let (health_changed, health) = watch::channel(StoreHealth::Good);
         let (ended_with, ended) = oneshot::channel();
         let stats = Arc::new(Stats::new());
+        let by_record = store.is_shared();
         let (writer, written) = writer::start(store, surroundings.checkpoint, stats.clone());
         let events = EventLog::new();
         let shown = run::Shown {
@@ -198,7 +225,7 @@ impl Registry {
             events: events.clone(),
             stats: stats.clone(),
         };
-        let actor = run::Actor::new(cluster, mandate, surroundings, writer, shown);
+        let actor = run::Actor::new(cluster, mandate, surroundings, (writer, by_record), shown);
         tokio::spawn(async move {
             if let Err(error) = actor.run(inbox, written).await {
                 // Nobody may be left to hear it when the process ends.
@@ -355,25 +382,56 @@ impl Registry {
         self.apply(Event::Adopt { term }, None).await.map(drop)
     }
 
-    /// Looks at the state. What is seen is durable when it is returned; while the store fails, that is refused.
+    /// Looks at the state. What is seen is durable when it is returned; while a record cannot be written, that is
+    /// refused, whichever it is.
     pub async fn read<T, F>(&self, look: F) -> Result<T, CallError>
     where
         T: Send + 'static,
         F: FnOnce(&Cluster) -> T + Send + 'static,
     {
+        self.look(false, |cluster| (look(cluster), Ground::Everything)).await
+    }
+
+    /// The same for who looks again after every change, and for whom it does no harm if something that is seen now is
+    /// forgotten: it does not wait for records that cannot be written.
+    pub async fn read_around<T, F>(&self, look: F) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Cluster) -> T + Send + 'static,
+    {
+        self.look(true, |cluster| (look(cluster), Ground::Everything)).await
+    }
+
+    /// The same for who says what it has looked at: the rest need not be durable.
+    pub async fn read_on<T, F>(&self, look: F) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Cluster) -> (T, Ground) + Send + 'static,
+    {
+        self.look(false, look).await
+    }
+
+    async fn look<T, F>(&self, around: bool, look: F) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Cluster) -> (T, Ground) + Send + 'static,
+    {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Read(Box::new(move |cluster| {
-            let seen = cluster.map(look);
+        let look = Box::new(move |cluster: &Cluster| {
+            let (seen, ground) = look(cluster);
             // The caller may have gone meanwhile.
-            Box::new(move || drop(reply.send(seen)))
-        }));
-        self.send(command).await?;
+            let release =
+                move |released: Result<(), CallError>| drop(reply.send(released.map(|()| seen)));
+            (ground, Box::new(release) as Release)
+        });
+        self.send(Command::Read { look, around }).await?;
         answer.await.map_err(|_| CallError::Stopped)?
     }
 
-    /// Which of these records there are. As with [`Registry::read`], what was decided before is durable then.
+    /// Which of these records there are. As with [`Registry::read_around`], what was decided before is durable then,
+    /// unless it cannot be written.
     pub async fn present(&self, keys: Vec<Key>) -> Result<HashSet<Key>, CallError> {
-        self.read(move |cluster| codec::keys_present(cluster, &keys)).await
+        self.read_around(move |cluster| codec::keys_present(cluster, &keys)).await
     }
 
     /// Writes records again as they are, because the store was found to have lost or changed them; those that do not
@@ -415,6 +473,3 @@ impl Registry {
         self.commands.send(command).await.map_err(|_| CallError::Stopped)
     }
 }
-
-/// Shares the error text of a failing store between the callers that are refused meanwhile.
-type Failing = Option<Arc<str>>;

@@ -1,15 +1,16 @@
-//! The loop of the actor: take a command or the end of a write, apply it, let out what is durable.
+//! The loop of the actor: take a command or the end of a write, apply it, and hold what follows from it until it is
+//! durable ([`release`](super::release)).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc as blocking;
 
 use hotbay_core::cluster::{
-    Cluster, Effects, Event, Notice, Refused, Reply, State, VolumeRefused, Write as Change,
+    Cluster, Effects, Event, Ground, Notice, RecordKey, Refused, Reply, Subject, VolumeRefused,
+    Write as Change,
 };
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{DriveId, SessionNumber};
-use hotbay_core::message::{AnswerResult, Order, Registered};
+use hotbay_core::message::AnswerResult;
 use hotbay_core::order::OrderId;
 use hotbay_core::pace::{Monotonic, Pace};
 use hotbay_core::rules::Rules;
@@ -19,8 +20,9 @@ use tokio::time::{Duration, Instant};
 
 use super::events::EventLog;
 use super::gather::Gather;
-use super::writer::{Batch, Written};
-use super::{CallError, Command, Failing, Release, ReplyTo, StoreHealth, Surroundings, ToAgent};
+use super::release::{Held, Unwritten};
+use super::writer::{Batch, Writer, Written};
+use super::{CallError, Command, ReplyTo, StoreHealth, Surroundings, ToAgent};
 use crate::codec;
 use crate::mandate::Mandate;
 use crate::stats::Stats;
@@ -30,26 +32,33 @@ use crate::store::error::StoreError;
 /// How many commands are taken before the batch is handed over; bounds how long a batch is.
 const COMMANDS_IN_A_BATCH: usize = 1_024;
 
+/// With so many decisions that a shared store has not taken, no more are made while one of them fails.
+const OPEN_MOST: usize = 4_096;
+
 /// With so much waiting for the store, orders are not repeated on top of it.
 const HELD_REPEATS: usize = 4_096;
 
 pub(super) struct Actor {
-    cluster: Cluster,
-    mandate: Mandate,
-    surroundings: Surroundings,
-    gate: Gate<Held>,
-    writer: blocking::Sender<Batch>,
+    pub(super) cluster: Cluster,
+    pub(super) mandate: Mandate,
+    pub(super) surroundings: Surroundings,
+    pub(super) gate: Gate<Held, RecordKey>,
+    pub(super) writer: Writer,
+    /// The store keeps each record by itself: nothing is collected, and what is said waits for what it rests on alone.
+    pub(super) by_record: bool,
     /// The batch that is being collected, with its number.
-    collecting: Option<Batch>,
+    pub(super) collecting: Option<Batch>,
     /// A batch is at the writer.
-    writing: bool,
-    gather: Gather,
-    failing: Failing,
-    sessions: BTreeMap<SessionNumber, mpsc::Sender<ToAgent>>,
+    pub(super) writing: bool,
+    pub(super) gather: Gather,
+    pub(super) unwritten: Unwritten,
+    pub(super) sessions: BTreeMap<SessionNumber, mpsc::Sender<ToAgent>>,
+    /// What is for agents whose registration has not been answered yet.
+    pub(super) parked: BTreeMap<SessionNumber, Vec<ToAgent>>,
     newest_session: SessionNumber,
     pace: Pace,
     started: Instant,
-    shown: Shown,
+    pub(super) shown: Shown,
 }
 
 /// What others can follow.
@@ -60,25 +69,12 @@ pub(super) struct Shown {
     pub(super) stats: Arc<Stats>,
 }
 
-/// What waits behind the gate.
-enum Held {
-    ToAgent(SessionNumber, ToAgent),
-    /// An order that was sent before.
-    Again(SessionNumber, Box<Order>),
-    VolumeAgain(SessionNumber, Box<VolumeOrder>),
-    Reply(ReplyTo, Reply),
-    Refusal(ReplyTo, Refused),
-    Read(Release),
-    Notice(Notice),
-    Changed,
-}
-
 impl Actor {
     pub(super) fn new(
         cluster: Cluster,
         mandate: Mandate,
         surroundings: Surroundings,
-        writer: blocking::Sender<Batch>,
+        (writer, by_record): (Writer, bool),
         shown: Shown,
     ) -> Self {
         Self {
@@ -87,11 +83,13 @@ impl Actor {
             surroundings,
             gate: Gate::new(Rules::default()),
             writer,
+            by_record,
             collecting: None,
             writing: false,
             gather: Gather::default(),
-            failing: None,
+            unwritten: Unwritten::default(),
             sessions: BTreeMap::new(),
+            parked: BTreeMap::new(),
             newest_session: SessionNumber::default(),
             pace: Pace::default(),
             started: Instant::now(),
@@ -147,13 +145,11 @@ impl Actor {
                 reply.send(self.newest_session).unwrap_or_default();
             }
             Command::Apply { event, report, reply } => self.apply(*event, report, reply),
-            Command::Read(look) => match self.refused_at_the_door() {
-                Some(error) => look(Err(error))(),
-                None => {
-                    let release = look(Ok(&self.cluster));
-                    self.hold(Held::Read(release));
-                }
-            },
+            Command::Read { look, around } => {
+                let (ground, release) = look(&self.cluster);
+                let ground = if around { self.writable() } else { ground };
+                self.hold(Held::Read(Some(release)), &ground);
+            }
             Command::Rewrite { keys, notices, reply } => self.rewrite(&keys, notices, reply),
         }
     }
@@ -165,10 +161,11 @@ impl Actor {
             drop(reply.send(Err(error)));
             return;
         }
+        let subject = event.subject();
         let session = match &event {
             Event::Register { session, .. } | Event::Devices { session, .. } => Some(*session),
             Event::SessionClosed(session) => {
-                self.sessions.remove(session);
+                self.end_session(*session);
                 None
             }
             Event::Answer { .. }
@@ -193,14 +190,14 @@ impl Actor {
                     tracing::debug!(%order, "answered, and not counted: {result}: {refused}");
                 }
                 self.shown.changed.send_modify(|number| *number += 1);
-                self.refuse(refused, reply);
+                self.refuse(refused, &subject, reply);
                 return;
             }
         };
         if let Some((_, order, result)) = &answered {
             log_answer(*order, result, !effects.notices.is_empty());
         }
-        self.carry_out(effects, session, report, reply);
+        self.carry_out(effects, &subject, (session, report), reply);
         if let Some((drive, ..)) = answered {
             if self.cluster.owed(drive).is_some() {
                 self.pace.keep(drive, self.now());
@@ -212,38 +209,49 @@ impl Actor {
 
     /// A refusal is computed from the state, too; most promise nothing, and need not wait. That there is no such volume
     /// is taken for "deleted", so the deletion must be durable.
-    fn refuse(&mut self, refused: Refused, reply: ReplyTo) {
+    fn refuse(&mut self, refused: Refused, subject: &Subject, reply: ReplyTo) {
         match refused {
             Refused::Volume(VolumeRefused::NoSuchVolume) => {
-                self.hold(Held::Refusal(reply, refused))
+                let ground = self.ground(|cluster| cluster.ground(subject, &Effects::default()));
+                self.hold(Held::Refusal(Some(reply), refused), &ground);
             }
             refused => drop(reply.send(Err(refused.into()))),
         }
     }
 
-    /// Why nobody gets an answer now. What is already decided and not durable stands before every answer, so a new
-    /// caller would only wait with the others.
+    /// Why nobody gets an answer now. In a batch, what is already decided and not durable stands before every answer, so
+    /// a new caller would only wait with the others.
     fn refused_at_the_door(&self) -> Option<CallError> {
-        let error = self.failing.as_ref()?.to_string();
+        if self.by_record && self.gate.open() < OPEN_MOST {
+            return None;
+        }
+        let error = self.unwritten.under(&Ground::Everything)?.to_string();
         Some(CallError::StoreFailing { error })
+    }
+
+    /// What something rests on. In a batch that is everything.
+    fn ground(&self, of: impl FnOnce(&Cluster) -> Ground) -> Ground {
+        if self.by_record { of(&self.cluster) } else { Ground::Everything }
     }
 
     fn carry_out(
         &mut self,
         effects: Effects,
-        session: Option<SessionNumber>,
-        report: Option<u64>,
+        subject: &Subject,
+        (session, report): (Option<SessionNumber>, Option<u64>),
         reply: ReplyTo,
     ) {
+        let ground = self.ground(|cluster| cluster.ground(subject, &effects));
         let Effects { writes, orders, volume_orders, reply: result, notices, sessions_end } =
             effects;
         if sessions_end {
             self.sessions.clear();
+            self.parked.clear();
         }
         self.collect(&[&writes]);
         // First what was decided, then what follows from it.
         for notice in notices {
-            self.hold(Held::Notice(notice));
+            self.hold(Held::Notice(notice), &ground);
         }
         if let (Some(session), Reply::Registered(registered)) = (session, &result) {
             for order in registered.allowed.iter().chain(&registered.unknown) {
@@ -251,16 +259,23 @@ impl Actor {
                     self.pace.sent(order.drive, self.now());
                 }
             }
-            self.hold(Held::ToAgent(session, ToAgent::Registered(registered.clone())));
+            self.hold_registered(session, registered.clone(), &ground);
         }
         if let (Some(session), Some(number)) = (session, report) {
-            self.hold(Held::ToAgent(session, ToAgent::ReportTaken { number }));
+            self.hold(Held::ToAgent(session, ToAgent::ReportTaken { number }), &ground);
         }
+        // An action may be about many drives, and an order is about its own. Else it also rests on all that was decided.
+        let decided = match subject {
+            Subject::Actions => Ground::of([]),
+            _ => Ground::of(writes.iter().map(Change::key)),
+        };
         for (session, order) in orders {
             if self.cluster.is_on(order.drive, session) {
                 self.pace.sent(order.drive, self.now());
             }
-            self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))));
+            let ground =
+                self.ground(|cluster| cluster.ground_of_drive(order.drive).and(decided.clone()));
+            self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))), &ground);
         }
         for (session, order) in volume_orders {
             // What is asked for about volumes again and again must not have everything else repeated as often.
@@ -271,29 +286,32 @@ impl Actor {
                 VolumeOrder::Label(LabelOrder { drive, .. })
                 | VolumeOrder::Use(UseOrder { drive, .. }) => self.pace.keep(*drive, self.now()),
             }
-            self.hold(Held::ToAgent(session, ToAgent::Volume(Box::new(order))));
+            let ground =
+                self.ground(|cluster| cluster.ground_of_volume_order(&order).and(decided.clone()));
+            self.hold(Held::ToAgent(session, ToAgent::Volume(Box::new(order))), &ground);
         }
-        self.hold(Held::Reply(reply, result));
-        self.hold(Held::Changed);
+        self.hold(Held::Reply(Some(reply), result), &ground);
+        self.hold(Held::Changed, &ground);
     }
 
-    /// Adds the writes of one caller to the batch that is being collected, action by action.
+    /// Has the writes of one caller made, action by action: at once, or with the batch that is being collected.
     fn collect(&mut self, actions: &[&[Change]]) {
-        if actions.iter().all(|writes| writes.is_empty()) {
+        let writes_of = |writes: &[Change]| writes.iter().map(codec::encode).collect::<Vec<_>>();
+        for writes in actions.iter().filter(|writes| self.by_record && !writes.is_empty()) {
+            let number = self.gate.decide_records(writes.iter().map(Change::key));
+            self.writer.write(Batch { number, writes: writes_of(writes), callers: 1 });
+        }
+        if self.by_record || actions.iter().all(|writes| writes.is_empty()) {
             return;
         }
         let gate = &mut self.gate;
-        let new =
-            || Batch { number: gate.decide(), writes: Vec::new(), ends: Vec::new(), callers: 0 };
+        let new = || Batch { number: gate.decide(), writes: Vec::new(), callers: 0 };
         let batch = self.collecting.get_or_insert_with(new);
         batch.callers += 1;
-        for writes in actions {
-            batch.writes.extend(writes.iter().map(codec::encode));
-            batch.ends.push(batch.writes.len());
-        }
+        batch.writes.extend(actions.iter().flat_map(|writes| writes_of(writes)));
     }
 
-    /// Puts records into the batch as they are. Each is an action of its own: none waits for another.
+    /// Has records written as they are. Each is an action of its own: none waits for another.
     fn rewrite(&mut self, keys: &[Key], notices: Vec<Notice>, reply: ReplyTo) {
         if let Some(error) = self.refused_at_the_door() {
             drop(reply.send(Err(error)));
@@ -302,26 +320,11 @@ impl Actor {
         let records = codec::present(&self.cluster, keys);
         let actions: Vec<_> = records.iter().map(std::slice::from_ref).collect();
         self.collect(&actions);
+        let ground = self.ground(|_| Ground::of(records.iter().map(Change::key)));
         for notice in notices {
-            self.hold(Held::Notice(notice));
+            self.hold(Held::Notice(notice), &ground);
         }
-        self.hold(Held::Reply(reply, Reply::Nothing));
-    }
-
-    /// What the agent still owes is told; the rest it hears with every registration.
-    fn log_registered(&self, session: SessionNumber, registered: &Registered) {
-        for order in registered.allowed.iter().chain(&registered.unknown) {
-            let (id, goal, session) = (order.id(), order.ordered.goal, session.get());
-            let state = self.cluster.drive(order.drive).map(|drive| drive.record.state);
-            match state {
-                Some(State::Attaching | State::Closing) => {
-                    tracing::info!(order = %id, session, "sent with the registration: {goal}");
-                }
-                Some(State::Attached | State::Unknown | State::Detached) | None => {
-                    tracing::debug!(order = %id, session, "sent with the registration: {goal}");
-                }
-            }
-        }
+        self.hold(Held::Reply(Some(reply), Reply::Nothing), &ground);
     }
 
     fn repeat_orders(&mut self) {
@@ -340,67 +343,12 @@ impl Actor {
             self.pace.forget(drive);
         }
         if let Some((session, order)) = owed {
-            self.hold(Held::Again(session, Box::new(order)));
+            let ground = self.ground(|cluster| cluster.ground_of_drive(order.drive));
+            self.hold_again(Held::Again(session, Box::new(order)), &ground);
         }
         for (session, order) in volumes {
-            self.hold(Held::VolumeAgain(session, Box::new(order)));
-        }
-    }
-
-    fn hold(&mut self, held: Held) {
-        if let Some(free) = self.gate.hold(held) {
-            self.let_out(free);
-        }
-    }
-
-    fn let_out(&mut self, held: Held) {
-        // What is held back is dropped: callers hear that the registry stopped, and ask the next one.
-        if !self.mandate.holds() {
-            return;
-        }
-        match held {
-            Held::ToAgent(session, message) => {
-                match &message {
-                    ToAgent::Registered(registered) => self.log_registered(session, registered),
-                    ToAgent::Order(order) => {
-                        let (id, goal) = (order.id(), order.ordered.goal);
-                        tracing::info!(order = %id, session = session.get(), "sent: {goal}");
-                    }
-                    ToAgent::Volume(order) => log_volume_order(order),
-                    ToAgent::ReportTaken { .. } => {}
-                }
-                self.tell(session, message);
-            }
-            Held::Again(session, order) => {
-                tracing::debug!(order = %order.id(), session = session.get(), "sent again");
-                self.tell(session, ToAgent::Order(order));
-            }
-            Held::VolumeAgain(session, order) => self.tell(session, ToAgent::Volume(order)),
-            Held::Reply(reply, result) => {
-                // A caller that hung up asked for something that is done all the same.
-                drop(reply.send(Ok(result)));
-            }
-            Held::Refusal(reply, refused) => drop(reply.send(Err(refused.into()))),
-            Held::Read(release) => release(),
-            Held::Notice(notice) => {
-                let order = notice.order.map(tracing::field::display);
-                if notice.warning {
-                    tracing::warn!(order, "{}", notice.text);
-                } else {
-                    tracing::info!(order, "{}", notice.text);
-                }
-                self.shown.events.push((self.surroundings.wall_ms)(), notice);
-            }
-            Held::Changed => self.shown.changed.send_modify(|number| *number += 1),
-        }
-    }
-
-    fn tell(&mut self, session: SessionNumber, message: ToAgent) {
-        let Some(outbox) = self.sessions.get(&session) else { return };
-        self.shown.stats.told(&message);
-        if outbox.try_send(message).is_err() {
-            // An agent that does not read loses its session, and hears everything again at its next one.
-            self.sessions.remove(&session);
+            let ground = self.ground(|cluster| cluster.ground_of_volume_order(&order));
+            self.hold_again(Held::VolumeAgain(session, Box::new(order)), &ground);
         }
     }
 
@@ -412,33 +360,7 @@ impl Actor {
         }
         let Some(batch) = self.collecting.take_if(complete) else { return };
         self.writing = true;
-        // If the writer is gone, its last words are in the channel that the loop listens to.
-        self.writer.send(batch).unwrap_or_default();
-    }
-
-    fn written(&mut self, outcome: Written) {
-        match outcome {
-            Written::Durable { number, callers } => {
-                self.writing = false;
-                let waiting = self.collecting.as_ref().map_or(0, |batch| batch.callers);
-                self.gather.answered(callers, waiting);
-                if self.failing.take().is_some() {
-                    tracing::info!("the store can be written again");
-                    self.shown.health.send_replace(StoreHealth::Good);
-                }
-                for held in self.gate.durable(number) {
-                    self.let_out(held);
-                }
-                (self.surroundings.checkpoint)("registry-released");
-            }
-            Written::Waited => self.gather.over(),
-            Written::Failing { error } => {
-                tracing::error!("the store cannot be written, trying again: {error}");
-                self.shown.health.send_replace(StoreHealth::Failing(error.clone()));
-                self.failing = Some(error.into());
-            }
-            Written::Lost(_) => unreachable!("the loop ends on it"),
-        }
+        self.writer.write(batch);
     }
 
     fn now(&self) -> Monotonic {
@@ -463,19 +385,6 @@ fn asks(event: &Event) -> bool {
         | Event::UseAnswer { .. }
         | Event::VolumeReport { .. }
         | Event::SessionClosed(_) => false,
-    }
-}
-
-fn log_volume_order(order: &VolumeOrder) {
-    match order {
-        VolumeOrder::Label(order) => {
-            let (drive, changes) = (order.drive, order.changes.len());
-            tracing::debug!(%drive, sequence = order.basis.sequence, changes, "label order sent");
-        }
-        VolumeOrder::Use(order) => {
-            let (volume, granted) = (order.volume, order.grant.granted);
-            tracing::info!(%volume, epoch = %order.grant.epoch, granted, "use order sent");
-        }
     }
 }
 

@@ -24,6 +24,8 @@ mod verify;
 use std::fmt;
 
 use error::StoreError;
+use hotbay_core::cluster::RecordKey;
+use hotbay_core::ids::{AttachmentId, DriveId, NodeId, VolumeId};
 
 /// The longest value a store takes. A record is a few KiB; one this long is a mistake of the
 /// caller.
@@ -104,6 +106,31 @@ impl Key {
     }
 }
 
+impl From<RecordKey> for Key {
+    fn from(key: RecordKey) -> Self {
+        let (kind, id) = match key {
+            RecordKey::Registry => (Kind::Registry, 0),
+            RecordKey::Node(id) => (Kind::Node, id.to_bits()),
+            RecordKey::Drive(id) => (Kind::Drive, id.to_bits()),
+            RecordKey::Volume(id) => (Kind::Volume, id.to_bits()),
+            RecordKey::Attachment(id) => (Kind::Attachment, id.to_bits()),
+        };
+        Self { kind, id }
+    }
+}
+
+impl From<Key> for RecordKey {
+    fn from(key: Key) -> Self {
+        match key.kind {
+            Kind::Registry => Self::Registry,
+            Kind::Node => Self::Node(NodeId::from_bits(key.id)),
+            Kind::Drive => Self::Drive(DriveId::from_bits(key.id)),
+            Kind::Volume => Self::Volume(VolumeId::from_bits(key.id)),
+            Kind::Attachment => Self::Attachment(AttachmentId::from_bits(key.id)),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:032x}", self.kind, self.id)
@@ -128,6 +155,9 @@ impl Write {
     }
 }
 
+/// Hears how a write has ended, on any thread.
+pub type WhenEnded = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
 /// Keeps records. Calls block for as long as the disk, or the server, takes.
 pub trait Store: Send + 'static {
     /// Every record, in key order. Called at start.
@@ -142,21 +172,16 @@ pub trait Store: Send + 'static {
     /// [`StoreError::retryable`] says so.
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError>;
 
-    /// Applies the writes of several actions; durable when it returns `Ok`. `ends` says where the
-    /// writes of each action end. After an error, as [`Store::commit`], each action by itself.
-    ///
-    /// A store of one process makes one commit of it. A shared one keeps the order within each
-    /// action, and of the writes to one record; the rest it may write in any order, at the same
-    /// time, and several writes to one record as one. There an action that cannot be written does
-    /// not keep the others from it, and the same batch, committed again right after, writes what is
-    /// left of it.
-    fn commit_actions(&mut self, writes: &[Write], ends: &[usize]) -> Result<(), StoreError> {
-        debug_assert_eq!(ends.last().copied().unwrap_or(0), writes.len());
-        self.commit(writes)
+    /// Begins to write one record, where each is kept by itself; `ended` hears when it is durable,
+    /// or why it is not. Several may be under way, of different records. What is not durable may be
+    /// begun again, with a later state of the record too.
+    fn begin(&mut self, write: Write, ended: WhenEnded) {
+        ended(self.commit(std::slice::from_ref(&write)));
     }
 
-    /// Whether other processes may write to it, until they hear that another leads. The records are
-    /// then loaded again after a new term stands in it.
+    /// Whether other processes may write to it, until they hear that another leads, and each record
+    /// is kept by itself. The records are loaded after a new term stands in it, and written by
+    /// [`Store::begin`].
     fn is_shared(&self) -> bool {
         false
     }

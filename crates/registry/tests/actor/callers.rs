@@ -1,7 +1,6 @@
 //! Many callers, callers that hang up, and agents that do not read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hotbay_core::cluster::State;
 use hotbay_core::cms::Code;
@@ -9,46 +8,6 @@ use tokio::task::JoinSet;
 
 use crate::rig::{A_WHILE, Agent, Mood, Rig, add, assert_code, in_time, registration, remove};
 use hotbay_registry::ToAgent;
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn callers_that_come_together_share_their_syncs() {
-    const CALLERS: usize = 64;
-    const ROUNDS: u64 = 8;
-    let rig = Arc::new(Rig::new());
-    let _agent = Agent::join(&rig, 1, CALLERS, 4_096).await;
-    rig.store.memory.set_commit_delay(Duration::from_millis(2));
-    let before = rig.store.memory.commits();
-    let mut callers = JoinSet::new();
-    for caller in 0..CALLERS {
-        let rig = Arc::clone(&rig);
-        callers.spawn(async move {
-            let serial = format!("n1-{caller}");
-            for _ in 0..ROUNDS / 2 {
-                assert_code(rig.act(add(&serial)).await, Code::Ok);
-                assert_code(rig.act(remove(&serial)).await, Code::TryAgain);
-            }
-        });
-    }
-    in_time("all callers", callers.join_all()).await;
-    let commits = rig.store.memory.commits() - before;
-    let actions = CALLERS as u64 * ROUNDS;
-    assert!(commits >= ROUNDS, "one caller waits for each of its own actions");
-    assert!(commits * 4 <= actions, "{commits} syncs for {actions} actions");
-}
-
-/// The next batch waits for callers that were just answered; one whose neighbours have gone is answered all the same.
-#[tokio::test]
-async fn who_is_left_alone_is_answered() {
-    let rig = Rig::new();
-    let _agent = Agent::join(&rig, 1, 4, 64).await;
-    let together =
-        async { tokio::join!(rig.act(add("n1-0")), rig.act(add("n1-1")), rig.act(add("n1-2"))) };
-    let (one, two, three) = in_time("three callers", together).await;
-    for outcome in [one, two, three] {
-        assert_code(outcome, Code::Ok);
-    }
-    assert_code(in_time("the one that is left", rig.act(add("n1-3"))).await, Code::Ok);
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_thousand_callers_are_all_answered() {

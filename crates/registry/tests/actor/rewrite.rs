@@ -2,11 +2,11 @@
 
 use hotbay_core::cluster::{About, Notice};
 use hotbay_core::cms::Code;
-use hotbay_registry::{CallError, Key, Kind, Store, StoreHealth, Write};
+use hotbay_registry::{Key, Kind, Store, Write};
 
-use crate::rig::{A_WHILE, Agent, Mood, Rig, add, assert_code, in_time};
+use crate::rig::{Agent, Rig, add, assert_code};
 
-fn notice() -> Notice {
+pub(crate) fn notice() -> Notice {
     let (reason, about) = ("Test", About::Registry);
     Notice { warning: true, reason, about, text: "It came back.".into(), order: None }
 }
@@ -37,25 +37,4 @@ async fn lost_records_come_back_and_unknown_ones_are_left_out() {
     let commits = rig.store.memory.commits();
     rig.registry.rewrite(unknown[1..].to_vec(), vec![]).await.unwrap();
     assert_eq!(rig.store.memory.commits(), commits);
-}
-
-/// It waits like any decision, is refused at the door like any request, and what stands behind it waits as well.
-#[tokio::test]
-async fn it_is_behind_the_gate() {
-    let rig = Rig::new();
-    Agent::join(&rig, 1, 1, 64).await;
-    let registry = Key { kind: Kind::Registry, id: 0 };
-    rig.store.set(Mood::Waits);
-    let rewriting = rig.registry.rewrite(vec![registry], vec![notice()]);
-    tokio::pin!(rewriting);
-    assert!(tokio::time::timeout(A_WHILE, &mut rewriting).await.is_err());
-    assert!(rig.registry.events().after(0).iter().all(|event| event.notice != notice()));
-    let mut health = rig.registry.store_health();
-    rig.store.set(Mood::Fails);
-    let failing = health.wait_for(|health| *health != StoreHealth::Good);
-    drop(in_time("a failing store", failing).await.unwrap());
-    let refused = rig.registry.rewrite(vec![registry], vec![]).await;
-    assert!(matches!(refused, Err(CallError::StoreFailing { .. })), "{refused:?}");
-    rig.store.set(Mood::Works);
-    in_time("the first", rewriting).await.unwrap();
 }

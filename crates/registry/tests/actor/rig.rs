@@ -10,9 +10,11 @@ use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{Answer, AnswerResult, Order, RecordHealth, Registered, Registration};
 use hotbay_registry::{
-    CallError, Ended, Key, MemoryStore, Registry, Store, StoreError, Surroundings, ToAgent, Write,
+    CallError, Ended, Key, Registry, Store, StoreError, Surroundings, ToAgent, Write,
 };
 use tokio::sync::mpsc;
+
+use crate::under::{SHARED, Under, new};
 
 /// Longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
@@ -32,13 +34,20 @@ pub(crate) enum Mood {
 
 #[derive(Debug, Clone)]
 pub(crate) struct MoodyStore {
-    pub(crate) memory: MemoryStore,
+    pub(crate) memory: Under,
+    /// A record that is refused while all others are written.
+    refused: Arc<Mutex<Option<Key>>>,
     mood: Arc<(Mutex<Mood>, Condvar)>,
 }
 
 impl MoodyStore {
-    pub(crate) fn new(memory: MemoryStore) -> Self {
-        Self { memory, mood: Arc::new((Mutex::new(Mood::Works), Condvar::new())) }
+    pub(crate) fn new(memory: Under) -> Self {
+        let mood = Arc::new((Mutex::new(Mood::Works), Condvar::new()));
+        Self { memory, refused: Arc::default(), mood }
+    }
+
+    pub(crate) fn refuse(&self, key: Option<Key>) {
+        *self.refused.lock().unwrap() = key;
     }
 
     pub(crate) fn set(&self, mood: Mood) {
@@ -56,6 +65,11 @@ impl Store for MoodyStore {
         let waits = |mood: &mut Mood| *mood == Mood::Waits;
         let mood = *self.mood.1.wait_while(self.mood.0.lock().unwrap(), waits).unwrap();
         let path = "/nowhere/registry.redb".into();
+        let refused = *self.refused.lock().unwrap();
+        if let Some(key) = refused.filter(|key| writes.iter().any(|write| write.key() == *key)) {
+            let (action, object, what) = ("write", key.to_string(), "a policy forbids it".into());
+            return Err(StoreError::Refused { action, object, what });
+        }
         match mood {
             Mood::Works | Mood::Waits => self.memory.commit(writes),
             Mood::Fails => {
@@ -64,6 +78,10 @@ impl Store for MoodyStore {
             }
             Mood::Lost => Err(StoreError::Damaged { path, what: "as asked for".into() }),
         }
+    }
+
+    fn is_shared(&self) -> bool {
+        SHARED
     }
 
     fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
@@ -79,10 +97,10 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        Self::over(MemoryStore::new(), || 0)
+        Self::over(new(), || 0)
     }
 
-    pub(crate) fn over(memory: MemoryStore, wall_ms: fn() -> u64) -> Self {
+    pub(crate) fn over(memory: Under, wall_ms: fn() -> u64) -> Self {
         let store = MoodyStore::new(memory);
         let term = TermId::from_bits(u128::from(store.memory.commits()) + 100);
         let surroundings = Surroundings {

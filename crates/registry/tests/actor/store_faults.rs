@@ -1,8 +1,8 @@
-//! A store that waits, fails, answers with an error after all, or is lost.
+//! A store that waits, or is lost.
 
 use hotbay_core::cluster::State;
 use hotbay_core::cms::Code;
-use hotbay_registry::{CallError, Fault, StoreError, StoreHealth};
+use hotbay_registry::{CallError, StoreError};
 
 use crate::rig::{A_WHILE, Agent, Mood, Rig, add, assert_code, in_time, remove};
 
@@ -32,58 +32,6 @@ async fn nothing_is_said_before_it_is_durable() {
     assert_eq!(seen, State::Attaching);
     assert_ne!(rig.store.memory.durable(), before);
     agent.order().await;
-}
-
-#[tokio::test]
-async fn while_the_store_fails_callers_are_refused_with_words_and_the_first_is_answered_later() {
-    let rig = Rig::new();
-    let mut agent = Agent::join(&rig, 1, 3, 64).await;
-    assert_code(rig.act(add("n1-2")).await, Code::Ok);
-    let order = agent.order().await;
-    rig.store.set(Mood::Fails);
-    let mut health = rig.registry.store_health();
-    let first = rig.act(add("n1-0"));
-    tokio::pin!(first);
-    tokio::select! {
-        _ = &mut first => panic!("answered, though nothing could be written"),
-        failing = health.wait_for(|health| *health != StoreHealth::Good) => drop(failing.unwrap()),
-    }
-    // Requests, dry runs and looks cannot be answered; each says so at once.
-    let dry = rig.registry.act(vec![add("n1-1")], "test".into(), true);
-    let looked = rig.registry.read(|cluster| cluster.drives().count());
-    let refusals = [
-        rig.act(add("n1-1")).await.map(drop),
-        in_time("a dry run", dry).await.map(drop),
-        in_time("a look", looked).await.map(drop),
-    ];
-    for refused in refusals {
-        let Err(CallError::StoreFailing { error }) = refused else { panic!("{refused:?}") };
-        assert!(error.contains("no space left"), "{error}");
-    }
-    // What an agent says is news, not a promise: it is taken, and acknowledged when it is durable.
-    let answering = agent.answer(&rig, &order);
-    tokio::pin!(answering);
-    assert!(tokio::time::timeout(A_WHILE, &mut answering).await.is_err());
-    rig.store.set(Mood::Works);
-    let (first, answered) = in_time("the first", async { tokio::join!(first, answering) }).await;
-    assert_code(first, Code::Ok);
-    answered.unwrap();
-    assert_eq!(rig.state("n1-1").await, State::Unknown, "a refused request changed something");
-    assert_eq!(rig.state("n1-2").await, State::Attached);
-    assert_code(rig.act(add("n1-1")).await, Code::Ok);
-    assert_eq!(*health.borrow_and_update(), StoreHealth::Good);
-}
-
-/// The store says that it failed, and has written all the same. The commit is repeated, which changes nothing.
-#[tokio::test]
-async fn an_error_after_the_write_is_not_taken_for_a_failure() {
-    let rig = Rig::new();
-    let _agent = Agent::join(&rig, 1, 1, 64).await;
-    let next = rig.store.memory.commits() + 1;
-    rig.store.memory.fail_commit(next, Fault::After);
-    assert_code(in_time("an answer", rig.act(add("n1-0"))).await, Code::Ok);
-    assert_eq!(rig.state("n1-0").await, State::Attaching);
-    assert_code(rig.act(remove("n1-0")).await, Code::TryAgain);
 }
 
 #[tokio::test]

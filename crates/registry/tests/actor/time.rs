@@ -6,10 +6,9 @@ use std::time::Duration;
 use hotbay_core::cluster::State;
 use hotbay_core::cms::Code;
 use hotbay_core::order::Goal;
-use hotbay_registry::MemoryStore;
 use tokio::time::Instant;
 
-use crate::rig::{Agent, Mood, Rig, add, assert_code, in_time, remove};
+use crate::rig::{Agent, Rig, add, assert_code, remove};
 
 /// An agent that never answers is asked again, more and more slowly: no hot loop, and no end either.
 #[tokio::test]
@@ -41,7 +40,7 @@ static WALL_MS: AtomicU64 = AtomicU64::new(1_700_000_000_000);
 /// The wall clock is for people. Whatever it does, orders are repeated on time, answers count, and removals end.
 #[tokio::test]
 async fn jumps_of_the_wall_clock_change_nothing_but_dates() {
-    let rig = Rig::over(MemoryStore::new(), || WALL_MS.load(Ordering::Relaxed));
+    let rig = Rig::over(crate::under::new(), || WALL_MS.load(Ordering::Relaxed));
     let mut agent = Agent::join(&rig, 1, 1, 4_096).await;
     let jumps = [0, u64::MAX, 1, 1_700_000_000_000, 4_000_000_000_000, 0];
     for (add_at, remove_at) in jumps.iter().zip(&jumps[1..]) {
@@ -89,33 +88,4 @@ async fn a_restart_resumes_what_was_attaching_and_closing() {
     assert_eq!(next.state("n1-0").await, State::Attaching);
     agent.answer(&next, &allowed[0]).await.unwrap();
     assert_eq!(next.state("n1-0").await, State::Attached);
-}
-
-/// While the store hangs nothing leaves, and orders that are due again and again must not pile up meanwhile: they would
-/// all leave at once, and the memory for them has no other bound.
-#[tokio::test]
-async fn orders_are_not_repeated_without_bound_while_the_store_hangs() {
-    const DRIVES: usize = 300;
-    let rig = Rig::new();
-    let mut agent = Agent::join(&rig, 1, DRIVES + 1, 1 << 17).await;
-    for drive in 0..DRIVES {
-        assert_code(rig.act(add(&format!("n1-{drive}"))).await, Code::Ok);
-        agent.order().await;
-    }
-    rig.store.set(Mood::Waits);
-    let last = format!("n1-{DRIVES}");
-    let hanging = rig.act(add(&last));
-    tokio::pin!(hanging);
-    tokio::time::pause();
-    // Each of the 300 is due about 60 times.
-    let hour = tokio::time::timeout(Duration::from_secs(3_600), &mut hanging).await;
-    assert!(hour.is_err(), "answered before it was durable");
-    tokio::time::resume();
-    rig.store.set(Mood::Works);
-    assert_code(in_time("the store works again", hanging).await, Code::Ok);
-    let mut told = 0;
-    while agent.told.try_recv().is_ok() {
-        told += 1;
-    }
-    assert!((1_000..=4_200).contains(&told), "{told} orders at once");
 }

@@ -350,6 +350,12 @@ impl Cluster {
     pub(in crate::cluster) fn insert_attachment(&mut self, record: AttachmentRecord) {
         let Some(volume) = self.volumes.get_mut(&record.volume) else { return };
         self.uses.insert((record.node, record.volume));
+        // A store that keeps each record by itself may have the next use of a node already, and still the one before,
+        // whose end was told: that one is over.
+        let newer = |before: &Attachment| before.record.epoch > record.epoch;
+        if volume.attachments.get(&record.node).is_some_and(newer) {
+            return;
+        }
         let before = volume.attachments.remove(&record.node);
         let before = before.filter(|before| before.record.epoch == record.epoch);
         let (staged, inaccessible) =

@@ -174,3 +174,27 @@ fn what_was_done_is_what_the_order_said_that_was_carried_out() {
     let label = &world.labels[&DriveId::from_bits(1)];
     assert!(label.extents.iter().any(|extent| extent.volume == new), "{label:?}");
 }
+
+/// A node gave a volume back and used it again at once. The store kept each record by itself, and had the new use before
+/// the end of the old one; the next registry took whichever it read last, and ended the use under a running pod.
+#[test]
+fn of_two_uses_of_a_node_the_later_one_counts() {
+    let mut world = World::new(&[100]);
+    let volume = world.create("a", 10, &[]).unwrap();
+    world.settle();
+    attach(&mut world, volume);
+    world.settle();
+    let old = world.cluster.volume(volume).unwrap().attachments[&NODE].record.clone();
+    world.ask(VolumeRequest::Detach { volume, node: None }).unwrap();
+    world.settle();
+    attach(&mut world, volume);
+    world.settle();
+    let new = world.cluster.volume(volume).unwrap().attachments[&NODE].record.clone();
+    assert!(new.epoch > old.epoch);
+    for attachments in [[old.clone(), new.clone()], [new.clone(), old]] {
+        world.records.attachments = attachments.to_vec();
+        world.restart();
+        let known = world.cluster.volume(volume).unwrap();
+        assert_eq!(known.attachments[&NODE].record, new);
+    }
+}

@@ -7,15 +7,18 @@ use hotbay_core::device::{DeviceKind, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, Incarnation, MachineId, NodeId, TermId, VolumeId};
 use hotbay_core::message::{RecordHealth, Registration};
+use std::sync::mpsc as blocking;
+
 use tokio::sync::oneshot;
 
+use super::super::writer::ToWriter;
 use super::*;
 
 const DRIVES: u128 = 8;
 
 struct Played {
     actor: Actor,
-    batches: blocking::Receiver<Batch>,
+    batches: blocking::Receiver<ToWriter>,
 }
 
 type Answer = oneshot::Receiver<Result<Reply, CallError>>;
@@ -39,6 +42,7 @@ impl Played {
             events: EventLog::new(),
             stats: Arc::new(Stats::new()),
         };
+        let writer = (Writer(writer), false);
         let actor = Actor::new(cluster, Mandate::without_end(), surroundings, writer, shown);
         let mut this = Self { actor, batches };
         let session = SessionNumber::from_number(1);
@@ -84,7 +88,10 @@ impl Played {
     }
 
     fn handed_over(&self) -> Option<Batch> {
-        self.batches.try_recv().ok()
+        match self.batches.try_recv().ok()? {
+            ToWriter::Batch(batch) => Some(batch),
+            other => panic!("{other:?}"),
+        }
     }
 }
 
