@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) backup: Option<Arc<Backup>>,
     /// What the client wants of each drive: its last request that changed anything.
     pub(crate) wishes: BTreeMap<DriveId, Goal>,
+    /// Volumes that were asked for: each has an id of its own, as in the product.
+    pub(crate) volumes: u8,
     /// Ghost: for each reign of a registry, the reigns it comes from and itself.
     pub(crate) lineages: Vec<Reigns>,
     /// Ghost: the first invariant that a step broke.
@@ -194,6 +196,7 @@ impl World {
             network: Vec::new(),
             backup: None,
             wishes: BTreeMap::new(),
+            volumes: 0,
             lineages: Vec::new(),
             broken: None,
         };
