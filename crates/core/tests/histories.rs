@@ -157,6 +157,9 @@ proptest! {
     #[test]
     fn invariant_10_the_world_settles_when_faults_stop(draws in draws()) {
         let (world, history) = held_in(&draws, |_| true)?;
-        prop_assert!(fair::settles(&world), "{history}{}", world.in_words());
+        if let Some(at_last) = fair::unsettled(&world) {
+            let words = format!("{history}{}\nat last: {}\n", world.in_words(), at_last.in_words());
+            return Err(TestCaseError::fail(words));
+        }
     }
 }

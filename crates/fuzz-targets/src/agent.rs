@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, Effect, Event, Identity, RecordFound};
+use hotbay_core::agent::{
+    Agent, AgentRecord, AttachAtStart, Effect, Event, Identity, Kept, RecordFound,
+};
 use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
@@ -73,13 +75,17 @@ impl Shell {
         self.pausing.clear();
         self.incarnation = self.incarnation.wrapping_add(1);
         let found = match (bytes.pick(4), &self.on_disk) {
-            (0, _) => {
+            (0, record) => {
+                let term = record.as_ref().and_then(|record| record.term);
                 self.on_disk = None;
-                let identity = bytes.flag().then(identity);
-                RecordFound::Damaged { identity, why: "its checksum is wrong".to_owned() }
+                let kept = bytes.flag().then(|| Kept { identity: identity(), term });
+                RecordFound::Damaged { kept, why: "its checksum is wrong".to_owned() }
             }
             (_, Some(record)) => RecordFound::Usable(record.clone()),
-            (_, None) => RecordFound::Absent(bytes.flag().then(identity)),
+            (_, None) => {
+                let kept = || Kept { identity: identity(), term: None };
+                RecordFound::Absent(bytes.flag().then(kept))
+            }
         };
         let at_start = if bytes.flag() { AttachAtStart::All } else { AttachAtStart::Allowed };
         let devices = devices(bytes);

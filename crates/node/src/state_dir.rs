@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/identity    cluster and node id
+//! DIR/term        the newest term accepted
 //! DIR/record      goals and orders, per drive
 //! DIR/folder-id   drawn once; part of the machine's id
 //! DIR/stagings/   how each staged volume is shown to pods, see [`crate::volumes`]
@@ -17,8 +18,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hotbay_core::agent::{AgentRecord, Identity, RecordFound};
+use hotbay_core::agent::{AgentRecord, Identity, Kept, RecordFound};
 use hotbay_core::ids::MachineId;
+use hotbay_core::order::Term;
 use hotbay_core::words::plain;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -78,20 +80,33 @@ impl StateDir {
 
     /// What is on disk from earlier starts.
     pub(crate) fn load(&self) -> RecordFound {
-        let identity = match self.read("identity") {
-            Found::Value(identity) => Some(identity),
-            Found::Nothing | Found::Damaged(_) => None,
+        let kept = match (self.read("identity"), self.read("term")) {
+            (Found::Value(identity), Found::Value(term)) => {
+                Some(Kept { identity, term: Some(term) })
+            }
+            (Found::Value(identity), Found::Nothing | Found::Damaged(_)) => {
+                Some(Kept { identity, term: None })
+            }
+            // A term of nobody knows which cluster says nothing.
+            (Found::Nothing | Found::Damaged(_), _) => None,
         };
         match self.read::<AgentRecord>("record") {
             Found::Value(record) => RecordFound::Usable(record),
-            Found::Nothing => RecordFound::Absent(identity),
-            Found::Damaged(why) => RecordFound::Damaged { identity, why },
+            Found::Nothing => RecordFound::Absent(kept),
+            Found::Damaged(why) => RecordFound::Damaged { kept, why },
         }
     }
 
     /// Writes the record; durable when it returns.
     pub(crate) fn save(&self, record: &AgentRecord) -> Result<(), StateDirError> {
         (self.checkpoint)("agent-record-decided");
+        // Before the record: nothing is answered under a term that would be lost with it. Before the identity: a term
+        // left over from another cluster never stands beside it.
+        if let Some(term) = record.term
+            && self.read::<Term>("term") != Found::Value(term)
+        {
+            self.write("term", &term)?;
+        }
         if let Some(identity) = record.identity
             && self.read::<Identity>("identity") != Found::Value(identity)
         {
@@ -214,7 +229,6 @@ pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
 #[cfg(test)]
 mod tests {
     use hotbay_core::ids::{ClusterId, NodeId, TermId};
-    use hotbay_core::order::Term;
 
     use super::*;
 
@@ -244,20 +258,28 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_record_leaves_the_identity() {
+    fn a_damaged_record_leaves_identity_and_term() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path(), |_| {}).unwrap();
         assert_eq!(state.load(), RecordFound::Absent(None));
         state.save(&record()).unwrap();
         assert_eq!(state.load(), RecordFound::Usable(record()));
         fs::write(dir.path().join("record"), b"half a li").unwrap();
-        let identity = record().identity;
+        let identity = record().identity.unwrap();
+        let left = Some(Kept { identity, term: record().term });
         match state.load() {
-            RecordFound::Damaged { identity: kept, .. } => assert_eq!(kept, identity),
+            RecordFound::Damaged { kept, .. } => assert_eq!(kept, left),
             other => panic!("{other:?}"),
         }
         fs::remove_file(dir.path().join("record")).unwrap();
-        assert_eq!(state.load(), RecordFound::Absent(identity));
+        assert_eq!(state.load(), RecordFound::Absent(left));
+        fs::write(dir.path().join("term"), b"half a li").unwrap();
+        assert_eq!(state.load(), RecordFound::Absent(Some(Kept { identity, term: None })));
+        state.save(&record()).unwrap();
+        fs::remove_file(dir.path().join("record")).unwrap();
+        assert_eq!(state.load(), RecordFound::Absent(left), "the term was written again");
+        fs::remove_file(dir.path().join("identity")).unwrap();
+        assert_eq!(state.load(), RecordFound::Absent(None));
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub enum SurveyError {
 pub fn cluster_of(data_dir: &Path) -> Option<ClusterId> {
     let identity = match StateDir::as_it_is(data_dir).load() {
         RecordFound::Usable(record) => record.identity,
-        RecordFound::Absent(identity) | RecordFound::Damaged { identity, .. } => identity,
+        RecordFound::Absent(kept) | RecordFound::Damaged { kept, .. } => {
+            kept.map(|kept| kept.identity)
+        }
     };
     identity.map(|identity| identity.cluster)
 }

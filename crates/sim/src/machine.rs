@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hotbay_core::agent::{
-    Agent, AgentRecord, AttachAtStart, Effect, Event as Happens, Identity, RecordFound,
+    Agent, AgentRecord, AttachAtStart, Effect, Event as Happens, Identity, Kept, RecordFound,
 };
 use hotbay_core::device::Observed;
 use hotbay_core::evidence::{Comparison, Evidence};
@@ -31,7 +31,7 @@ pub(crate) struct Machine {
     pub(crate) id: MachineId,
     pub(crate) record: Record,
     /// Kept apart from the record.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) kept: Option<Kept>,
     /// The record cannot be written now.
     pub(crate) record_fails: bool,
     pub(crate) starts: u64,
@@ -116,7 +116,7 @@ impl Machine {
             name,
             id,
             record: Record::Absent,
-            identity: None,
+            kept: None,
             record_fails: false,
             starts: 0,
             process: None,
@@ -135,9 +135,9 @@ impl Machine {
 
     fn found(&self) -> RecordFound {
         match &self.record {
-            Record::Absent => RecordFound::Absent(self.identity),
+            Record::Absent => RecordFound::Absent(self.kept),
             Record::Damaged => {
-                RecordFound::Damaged { identity: self.identity, why: "bad checksum".to_owned() }
+                RecordFound::Damaged { kept: self.kept, why: "bad checksum".to_owned() }
             }
             Record::Usable(record) => RecordFound::Usable(record.clone()),
         }
@@ -444,7 +444,7 @@ impl World {
 
     pub(crate) fn saved(&mut self, machine: usize, record: AgentRecord) {
         let there = &mut self.machines[machine];
-        there.identity = record.identity;
+        there.kept = record.identity.map(|identity| Kept { identity, term: record.term });
         there.record = Record::Usable(record);
     }
 

@@ -212,7 +212,7 @@ impl World {
             return;
         }
         let fault = if directory {
-            (there.record, there.identity, there.id) = (Record::Absent, None, id);
+            (there.record, there.kept, there.id) = (Record::Absent, None, id);
             there.directory_lost = true;
             Fault::DirectoryLost
         } else if damaged {

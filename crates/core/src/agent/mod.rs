@@ -26,7 +26,7 @@ mod wipe;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use locate::Located;
-pub use record::{AgentRecord, DriveMemory, Identity, RecordFound, UseMemory};
+pub use record::{AgentRecord, DriveMemory, Identity, Kept, RecordFound, UseMemory};
 
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
@@ -288,11 +288,9 @@ impl Agent {
     ) -> (Self, Vec<Effect>) {
         let (record, health) = match found {
             RecordFound::Usable(record) => (record, RecordHealth::Usable),
-            RecordFound::Absent(identity) => {
-                (AgentRecord { identity, ..AgentRecord::default() }, RecordHealth::Absent)
-            }
-            RecordFound::Damaged { identity, why } => {
-                (AgentRecord { identity, ..AgentRecord::default() }, RecordHealth::Damaged { why })
+            RecordFound::Absent(kept) => (AgentRecord::of_kept(kept), RecordHealth::Absent),
+            RecordFound::Damaged { kept, why } => {
+                (AgentRecord::of_kept(kept), RecordHealth::Damaged { why })
             }
         };
         let mut drives: BTreeMap<_, _> =

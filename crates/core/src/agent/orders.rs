@@ -4,7 +4,7 @@ use super::judge::{Judgement, Standing, judge};
 use super::wipe::permission;
 use super::{Agent, DriveMemory, Effect, Identity, Local, SessionRefused};
 use crate::evidence::Comparison;
-use crate::message::{AnswerResult, Order, OrderRefused, Registered};
+use crate::message::{AnswerResult, Order, OrderRefused, RecordHealth, Registered};
 use crate::order::Term;
 use crate::rules::Rule;
 
@@ -29,7 +29,9 @@ impl Agent {
         self.session = Some(session);
         self.forget_askers();
         self.tell_labels(effects);
-        if self.record.term != Some(term) || self.record.identity != Some(theirs) {
+        let known = self.record.term == Some(term) && self.record.identity == Some(theirs);
+        // Without a record both may be known all the same, and nothing of it is on disk.
+        if !known || self.health != RecordHealth::Usable {
             self.record.term = Some(term);
             self.record.identity = Some(theirs);
             self.write(effects);

@@ -20,6 +20,15 @@ pub struct Identity {
     pub node: NodeId,
 }
 
+/// What outlives the loss of the record, because it is kept apart from it. The term tells a registry that the agent has
+/// served another one: no label does, on a drive that was never opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Kept {
+    pub identity: Identity,
+    /// The newest term accepted, written before the record that has it.
+    pub term: Option<Term>,
+}
+
 /// The agent's memory over restarts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct AgentRecord {
@@ -60,15 +69,26 @@ pub struct DriveMemory {
     pub given_up: bool,
 }
 
+impl AgentRecord {
+    /// All that is remembered without a record.
+    pub(super) fn of_kept(kept: Option<Kept>) -> Self {
+        Self {
+            identity: kept.map(|kept| kept.identity),
+            term: kept.and_then(|kept| kept.term),
+            ..Self::default()
+        }
+    }
+}
+
 /// What an agent found on its disk when it started.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RecordFound {
     Usable(AgentRecord),
-    /// No record; the identity may still be there.
-    Absent(Option<Identity>),
+    /// No record; what is kept apart from it may still be there.
+    Absent(Option<Kept>),
     /// A record that cannot be believed. It is told apart from none, and reported.
     Damaged {
-        identity: Option<Identity>,
+        kept: Option<Kept>,
         why: String,
     },
 }

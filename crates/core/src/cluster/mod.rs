@@ -422,8 +422,8 @@ impl Cluster {
         for id in node.drives.clone() {
             let drive = self.drives.get_mut(&id).expect("nodes list known drives");
             drive.contact = Contact::Silent;
-            self.forget_label(id);
         }
+        self.forget_labels_on(id);
         self.forget_uses_on(id);
         effects
     }

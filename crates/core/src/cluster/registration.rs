@@ -99,7 +99,10 @@ impl Cluster {
         node.not_its_own.clear();
         node.newest = session;
         node.agent_record = Some(record);
-        self.sessions.insert(session, id);
+        // A registration that comes twice in a session forgets nothing: the agent tells each label once in a session.
+        if self.sessions.insert(session, id).is_none() {
+            self.forget_labels_on(id);
+        }
         self.note_conditions(id, conditions, &mut effects);
         let reports: BTreeMap<_, _> =
             drives.into_iter().map(|report| (report.drive, report)).collect();
@@ -390,7 +393,6 @@ impl Cluster {
                 && newest != Some(agreed);
             let open = unvouched || report.is_some_and(|report| report.open);
             self.drives.get_mut(&id).expect("listed").contact = Contact::Reported { open };
-            self.forget_label(id);
             if open && self.rules.hold(Rule::ReopenedIsClosing) {
                 self.resume_closing(id, now_ms, effects);
             }

@@ -1,9 +1,9 @@
 //! A drive that is out of operation, and an agent or a label that does not bear it out: it is closed once more before
-//! anybody hears that it is.
+//! anybody hears that it is. And a registration that comes twice.
 
 use crate::agent::{Agent, AttachAtStart, RecordFound};
-use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says};
-use crate::cluster::{Cluster, Effects, Event, Records, State};
+use crate::cluster::testing::{DRIVE, act, device, lead, register, registered, says, volume_on};
+use crate::cluster::{Cluster, Effects, Event, Records, State, VolumeRequest};
 use crate::cms::{Action, Code, Target};
 use crate::device::{LabelSeen, Observed};
 use crate::ids::{ClusterId, DriveId, Incarnation, NodeId, SessionNumber};
@@ -104,4 +104,28 @@ fn a_drive_that_comes_back_with_a_label_in_operation_is_closed_again() {
     // A label that cannot be written, as of a drive that has become read-only, is no reason to go on for ever.
     let effects = reports(&mut cluster, vec![Observed { label, ..device("S1") }]);
     assert_eq!((state(&cluster), effects.writes.len()), (State::Detached, 0));
+}
+
+/// The story: a registration arrived twice in its session, and the answer to the second was lost. The registry had
+/// forgotten the labels with it; the agent, which was registered, had told them and told them no more. No volume of
+/// the node could be made or deleted until another session, and no drive with a volume be removed.
+#[test]
+fn a_registration_that_comes_twice_in_a_session_forgets_no_label() {
+    let (mut cluster, _) = lead(Records::default(), 1);
+    let said = says(&agent(vec![device("S1")]), "node-a");
+    register(&mut cluster, 1, said.clone()).unwrap();
+    let (effects, _) = act(&mut cluster, Action::AddDevice(target()));
+    done(&mut cluster, SESSION, &effects.orders[0].1);
+    let volume = volume_on(&mut cluster, SESSION, DRIVE);
+
+    register(&mut cluster, 1, said.clone()).unwrap();
+    let (_, again) = cluster.owed(DRIVE).expect("it is asked again whether the drive is open");
+    done(&mut cluster, SESSION, &again);
+    let request = VolumeRequest::Delete { volume };
+    let deleted = cluster.apply(Event::Volume { request, asked_by: "me".into() }, 0).unwrap();
+    assert_eq!(deleted.volume_orders.len(), 1, "the label is told to free it");
+
+    // Another session knows nothing of what may have happened to the label since.
+    register(&mut cluster, 2, said).unwrap();
+    assert!(cluster.drive(DRIVE).unwrap().space.is_none());
 }

@@ -100,3 +100,7 @@ impl Cluster {
         self.heard.insert(registration.name.clone(), heard);
     }
 }
+
+#[cfg(test)]
+#[path = "rewound_tests.rs"]
+mod tests;

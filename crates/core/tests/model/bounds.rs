@@ -134,11 +134,11 @@ fn registry_steps(world: &World, site: usize, left: &Limits, steps: &mut Vec<Ste
         if site == 0 && volumes {
             steps.push(Step::Free { drive });
         }
-        if site == 0 && left.volumes > 0 {
-            steps.push(Step::Place { drive });
-        }
     }
     for machine in 0..world.machines.len() {
+        if site == 0 && left.volumes > 0 {
+            steps.push(Step::Place { machine });
+        }
         if let Some(session) = world.closed_session(site, machine) {
             steps.push(Step::SessionClosed { site, session });
         }

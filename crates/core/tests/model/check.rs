@@ -78,7 +78,7 @@ impl Model for Order {
                 invariants::told_is_durable(&at.world)
             }),
             Property::always("10 settles when faults stop", |model: &Self, at: &Position| {
-                !model.tried(&at.world) || fair::settles(&at.world)
+                !model.tried(&at.world) || fair::unsettled(&at.world).is_none()
             }),
         ]
     }

@@ -16,26 +16,26 @@ use crate::world::{Body, World, machine_of, slot_of};
 /// Rounds after which a world that has not settled never will.
 pub(crate) const ROUNDS: usize = 40;
 
-/// 10. The world settles, whether what is under way arrives or is lost.
-pub(crate) fn settles(world: &World) -> bool {
+/// 10. The world settles, whether what is under way arrives or is lost. If it does not: where it ends.
+pub(crate) fn unsettled(world: &World) -> Option<World> {
     let mut lossy = world.clone();
     lossy.network.clear();
-    play(world.clone()) && play(lossy)
+    play(world.clone()).or_else(|| play(lossy))
 }
 
-/// Plays the fair schedule until the world has settled.
-fn play(mut world: World) -> bool {
+/// Plays the fair schedule until the world has settled; gives the world that has not.
+fn play(mut world: World) -> Option<World> {
     for _ in 0..ROUNDS {
         finish_what_runs(&mut world);
         let drives: Vec<_> = world.drive_ids().collect();
         if drives.iter().all(|drive| settled(&world, *drive)) {
-            return true;
+            return None;
         }
         for drive in drives {
             ask_on(&mut world, drive);
         }
     }
-    false
+    Some(world)
 }
 
 /// Ends everything that is under way, and has every agent registered. Each round ends what the one before began.

@@ -245,11 +245,8 @@ pub(crate) fn counted(world: &mut World, site: usize, answer: &Answer) {
     let reign = world.sites[site].reign;
     let there = world.machine(machine);
     let start = start_of(answer.incarnation);
-    // From here on the registry builds on it: unless it loses its record, the agent must never serve a registry that
-    // does not know this reign.
-    if start >= there.record_since {
-        there.served |= 1 << reign;
-    }
+    // From here on the registry builds on it: the agent must never serve a registry that does not know this reign.
+    there.served |= 1 << reign;
     let generation = answer.ordered.stamp.generation;
     let real = (start, answer.drive, generation, answer.ordered.goal);
     let newest = world.sites[site].newest_start.get(&machine) == Some(&start);
@@ -281,10 +278,9 @@ pub(crate) fn replied(world: &mut World, site: usize, reply: &ClientReply) {
     }
 }
 
-/// The agent starts without a record: the label is all that the machine still knows.
+/// The agent starts without a record: of its drives only the labels still tell. The term is kept apart, so that what
+/// it has served counts on.
 pub(crate) fn record_lost(machine: &mut Machine) {
-    machine.served = 0;
-    machine.record_since = machine.starts;
     machine.accepted_saved = None;
     let record = machine.record.take().unwrap_or_default();
     for disk in &mut machine.disks {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hotbay_core::agent::{Agent, AttachAtStart, AttachWork, Effect, Event, RecordFound};
+use hotbay_core::agent::{Agent, AttachAtStart, AttachWork, Effect, Event, Kept, RecordFound};
 use hotbay_core::device::LabelSeen;
 use hotbay_core::ids::{DriveId, SessionNumber};
 use hotbay_core::message::{Obstacle, Order, Registered};
@@ -92,7 +92,7 @@ impl World {
     pub(crate) fn saved(&mut self, machine: usize) {
         let there = self.machine(machine);
         let record = there.saving.take().expect("only while it is being written");
-        there.identity = record.identity;
+        there.kept = record.identity.map(|identity| Kept { identity, term: record.term });
         there.accepted_saved = there.accepted_saving;
         there.record = Some(record);
         self.step_agent(machine, Event::Saved);
@@ -169,7 +169,7 @@ impl World {
         there.accepted_saving = None;
         let found = match &there.record {
             Some(record) => RecordFound::Usable(record.clone()),
-            None => RecordFound::Absent(there.identity),
+            None => RecordFound::Absent(there.kept),
         };
         let devices = there.devices();
         let (agent, effects) =

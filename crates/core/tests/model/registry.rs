@@ -27,8 +27,8 @@ use crate::world::{
     machine_of, start_of,
 };
 
-/// The one volume that is placed and freed.
-const VOLUME: VolumeId = VolumeId::from_bits(0x70);
+/// The id of the first volume that is asked for; each has one of its own.
+const FIRST_VOLUME: u128 = 0x70;
 
 impl World {
     /// Starts a registry on what a store holds.
@@ -118,41 +118,53 @@ impl World {
         changed
     }
 
-    /// A volume is asked for, and made if the drive takes it. Says whether the registry took it.
-    pub(crate) fn place(&mut self, site: usize, drive: DriveId) -> bool {
+    /// A volume is asked for on a machine, and made if a drive there takes it. Says whether the registry took it.
+    pub(crate) fn place(&mut self, site: usize, machine: usize) -> bool {
         let cluster = &self.sites[site].cluster;
-        let before = cluster.drive(drive).filter(|_| cluster.volume(VOLUME).is_none()).cloned();
+        let before: BTreeMap<_, _> =
+            cluster.drives().map(|drive| (drive.record.id, drive.clone())).collect();
+        // A label may still have one that the registry has forgotten. In the product no two have one id.
+        let id = VolumeId::from_bits(FIRST_VOLUME + u128::from(self.volumes));
+        self.volumes += 1;
         let wish = Wish {
             name: "v".parse().expect("a plain name"),
             size: Size::of(ALIGNMENT_BYTES).expect("whole MiB"),
             class: Class { max_shares: 1, ..Class::default() },
             parameters: BTreeMap::new(),
-            nodes: BTreeSet::new(),
+            nodes: [self.machines[machine].node_id()].into(),
             preferred: Vec::new(),
             claim: None,
         };
-        let request = VolumeRequest::Create { id: VOLUME, wish: Box::new(wish) };
-        let taken = self.ask_for_volume(site, drive, request);
-        let placed = self.sites[site].cluster.volume(VOLUME).and_then(|volume| volume.drive);
-        if let Some(before) = before.filter(|_| taken && placed == Some(drive)) {
-            invariants::placed(self, &before);
+        let request = VolumeRequest::Create { id, wish: Box::new(wish) };
+        let taken = self.ask_for_volumes(site, vec![request]);
+        // None if there was one of that name: then that is the answer.
+        if let Some(on) = self.sites[site].cluster.volume(id).and_then(|made| made.drive) {
+            invariants::placed(self, &before[&on]);
         }
         taken
     }
 
-    /// The volume is asked to be deleted, and is gone if the agent of its drive is there.
+    /// Every volume of a drive is asked to be deleted, and is gone if the agent of the drive is there.
     pub(crate) fn free(&mut self, site: usize, drive: DriveId) {
-        self.ask_for_volume(site, drive, VolumeRequest::Delete { volume: VOLUME });
+        let volumes = self.sites[site].cluster.volumes_on(drive).into_iter();
+        let requests = volumes.map(|volume| VolumeRequest::Delete { volume }).collect();
+        self.ask_for_volumes(site, requests);
     }
 
-    /// All that is said about a label follows at once: orders about labels late, lost and doubled have a model of their
-    /// own (`labels`).
-    fn ask_for_volume(&mut self, site: usize, drive: DriveId, request: VolumeRequest) -> bool {
-        let mut writes = Vec::new();
-        let asked = Event::Volume { request, asked_by: String::new() };
-        let taken = self.site(site).cluster.apply(asked, 0);
-        let taken = taken.map(|effects| writes.extend(effects.writes)).is_ok();
-        while self.change_label(site, drive, &mut writes) {}
+    /// All that is said about labels follows at once: orders about labels late, lost and doubled have a model of their
+    /// own (`labels`). Says whether every request was taken.
+    fn ask_for_volumes(&mut self, site: usize, requests: Vec<VolumeRequest>) -> bool {
+        let (mut writes, mut taken) = (Vec::new(), true);
+        for request in requests {
+            let asked = Event::Volume { request, asked_by: String::new() };
+            match self.site(site).cluster.apply(asked, 0) {
+                Ok(effects) => writes.extend(effects.writes),
+                Err(_) => taken = false,
+            }
+        }
+        for drive in self.drive_ids().collect::<Vec<_>>() {
+            while self.change_label(site, drive, &mut writes) {}
+        }
         let here = self.site(site);
         if !writes.is_empty() {
             here.pending.push((here.gate.decide(), writes));

@@ -105,7 +105,7 @@ fn fulfil(world: &mut World, drive: DriveId, wish: Goal) {
 }
 
 fn place(world: &mut World, drive: DriveId) {
-    assert!(world.place(0, drive), "an attached drive takes a volume");
+    assert!(world.place(0, machine_of(drive)), "an attached drive takes a volume");
     fair::finish_what_runs(world);
 }
 

@@ -14,7 +14,7 @@ use crate::world::{Body, Message, World, machine_of};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
     Client { site: usize, drive: DriveId, wish: Goal },
-    Place { drive: DriveId },
+    Place { machine: usize },
     Free { drive: DriveId },
     BatchDurable { site: usize },
     RestartRegistry { site: usize },
@@ -52,8 +52,8 @@ impl World {
                     return Outcome::Unchanged;
                 }
             }
-            Step::Place { drive } => {
-                self.place(0, drive);
+            Step::Place { machine } => {
+                self.place(0, machine);
             }
             Step::Free { drive } => self.free(0, drive),
             Step::BatchDurable { site } => self.batch_durable(site),
@@ -120,7 +120,7 @@ impl fmt::Display for Step {
                 let verb = if *wish == Goal::Attach { "Add" } else { "Remove" };
                 write!(f, "client: {verb} {} at {}", short(*drive), registry(site))
             }
-            Self::Place { drive } => write!(f, "a volume is placed on {}", short(*drive)),
+            Self::Place { machine } => write!(f, "a volume is asked for on machine {machine}"),
             Self::Free { drive } => write!(f, "the volume is off {}", short(*drive)),
             Self::BatchDurable { site } => write!(f, "{}: a batch is durable", registry(site)),
             Self::RestartRegistry { site } => write!(f, "{}: killed, started", registry(site)),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 
-use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, AttachWork, Identity};
+use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, AttachWork, Kept};
 use hotbay_core::cluster::{Cluster, Records, Write};
 use hotbay_core::cms::Code;
 use hotbay_core::device::{DeviceKind, LabelSeen, Media, Observed};
@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) backup: Option<Arc<Backup>>,
     /// What the client wants of each drive: its last request that changed anything.
     pub(crate) wishes: BTreeMap<DriveId, Goal>,
+    /// Volumes that were asked for: each has an id of its own, as in the product.
+    pub(crate) volumes: u8,
     /// Ghost: for each reign of a registry, the reigns it comes from and itself.
     pub(crate) lineages: Vec<Reigns>,
     /// Ghost: the first invariant that a step broke.
@@ -134,8 +136,8 @@ pub(crate) struct Machine {
     /// The record that is being written.
     pub(crate) saving: Option<AgentRecord>,
     pub(crate) record: Option<AgentRecord>,
-    /// Kept apart from the record, and not lost with it.
-    pub(crate) identity: Option<Identity>,
+    /// Kept apart from the record, and not lost with it: identity and term.
+    pub(crate) kept: Option<Kept>,
     /// Steps that a child of the agent is busy with.
     pub(crate) steps: BTreeMap<DriveId, ChildStep>,
     /// Drives whose pause before the next try is running.
@@ -149,8 +151,6 @@ pub(crate) struct Machine {
     pub(crate) accepted_saved: Option<usize>,
     /// Ghost: reigns under which the agent has answered or acted, or that counted a confirmation of it.
     pub(crate) served: Reigns,
-    /// Ghost: the first start of the agent since its record was lost.
-    pub(crate) record_since: u64,
     /// Ghost: what this machine's drives have really been brought to, by which start of the agent.
     pub(crate) completed: BTreeSet<(u64, DriveId, Generation, Goal)>,
 }
@@ -194,6 +194,7 @@ impl World {
             network: Vec::new(),
             backup: None,
             wishes: BTreeMap::new(),
+            volumes: 0,
             lineages: Vec::new(),
             broken: None,
         };
@@ -253,7 +254,7 @@ impl Machine {
             agent,
             saving: None,
             record: None,
-            identity: None,
+            kept: None,
             steps: BTreeMap::new(),
             pauses: BTreeSet::new(),
             connection: None,
@@ -262,7 +263,6 @@ impl Machine {
             accepted_saving: None,
             accepted_saved: None,
             served: 0,
-            record_since: 0,
             completed: BTreeSet::new(),
         })
     }

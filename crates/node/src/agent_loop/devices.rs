@@ -25,8 +25,8 @@ pub(super) fn first_context(found: &RecordFound, at_start: AttachAtStart) -> Con
             };
             (record.identity.map(|identity| identity.cluster), left_alone)
         }
-        RecordFound::Absent(identity) | RecordFound::Damaged { identity, .. } => {
-            (identity.map(|identity| identity.cluster), Vec::new())
+        RecordFound::Absent(kept) | RecordFound::Damaged { kept, .. } => {
+            (kept.map(|kept| kept.identity.cluster), Vec::new())
         }
     };
     Context { ours, left_alone, ..Context::default() }

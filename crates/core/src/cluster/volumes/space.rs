@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use crate::cluster::{Cluster, Drive};
 use crate::device::Media;
-use crate::ids::{DriveId, VolumeId};
+use crate::ids::{DriveId, NodeId, VolumeId};
 use crate::label::change::{Basis, Change, LabelTold};
 use crate::label::extents::{Extent, FIRST_EXTENT_BYTES, MOST_EXTENTS, Use, in_conflict};
 use crate::volume::Segment;
@@ -259,6 +259,14 @@ impl Cluster {
         let Some(drive) = self.drives.get_mut(&id) else { return };
         let Some(space) = drive.space.take() else { return };
         self.by_fill.remove(&space.rank);
+    }
+
+    /// Nothing counts that was told of the labels of a node's drives.
+    pub(in crate::cluster) fn forget_labels_on(&mut self, node: NodeId) {
+        let drives = self.nodes.get(&node).map(|node| node.drives.clone());
+        for drive in drives.into_iter().flatten() {
+            self.forget_label(drive);
+        }
     }
 
     /// Puts a drive where it belongs in the index, after what is on it has changed.
