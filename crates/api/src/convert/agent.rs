@@ -13,7 +13,7 @@ use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, UseAnswer, UseOrder, 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::fit::{observed_fits, within_bounds};
+use super::fit::{numbers_fit, observed_fits, within_bounds};
 use super::{Malformed, check_protocol};
 use crate::PROTOCOL;
 use crate::agent as wire;
@@ -376,6 +376,7 @@ fn json<T: Serialize>(value: &T) -> String {
 }
 
 fn from_json<T: DeserializeOwned>(field: &'static str, text: &str) -> Result<T, Malformed> {
+    numbers_fit(field, text)?;
     serde_json::from_str(text).map_err(|error| Malformed::field(field, error))
 }
 
