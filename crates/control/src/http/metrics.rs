@@ -135,18 +135,18 @@ impl Numbers {
         )?;
         page.histogram(
             "hotbay_store_batch_writes",
-            "Writes in a batch, which share one sync.",
+            "Writes in a batch, which share one sync; 1 where each record is written by itself.",
             None,
             batch_writes,
         )?;
         page.gauge(
             "hotbay_store_failing",
-            "1 while the store cannot be written and requests are refused, else 0.",
+            "1 while records cannot be written, and requests that rest on them are refused, else 0.",
             u64::from(self.store_failing),
         )?;
         page.gauge(
             "hotbay_held_replies",
-            "Replies, orders and reads that wait for a batch to be durable.",
+            "Replies, orders and reads that wait for what they rest on to be durable.",
             *held,
         )
     }

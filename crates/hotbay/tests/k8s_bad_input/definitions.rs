@@ -24,6 +24,6 @@ pub(crate) fn of_an_older_release(rig: &mut Rig) {
     });
     until_said(rig, "its definition of Drive does not keep all of the status", &before);
     rig.plane.kubectl().apply(DEFINITIONS).unwrap();
-    until_said(rig, "the store can be written again", &before);
+    until_said(rig, "can be written again", &before);
     rig.client(&["drive", "add", &drive, "--wait"]);
 }

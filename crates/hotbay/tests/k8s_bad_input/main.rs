@@ -8,6 +8,7 @@ mod controllers;
 mod definitions;
 mod edited;
 mod lease;
+mod policy;
 mod rights;
 
 use std::time::Instant;
@@ -19,7 +20,7 @@ use controllers::{Rig, until};
 type Case = fn(&mut Rig);
 
 /// On one control plane, one after the other: each leaves everything well.
-const CASES: [(&str, Case); 8] = [
+const CASES: [(&str, Case); 9] = [
     ("a Lease that is stolen", lease::stolen),
     ("a Lease that is deleted, or filled with nonsense", lease::deleted_or_nonsense),
     ("annotations of 200 KB", edited::long_annotations),
@@ -27,6 +28,7 @@ const CASES: [(&str, Case); 8] = [
     ("a Registry edited while nobody led", edited::registry_at_rest),
     ("records of a newer release", edited::of_a_newer_release),
     ("definitions of an older release", definitions::of_an_older_release),
+    ("a policy that forbids one object", policy::forbids_one_object),
     ("rights that are too small", rights::too_small),
 ];
 

@@ -76,7 +76,7 @@ fn to_write_drives(rig: &mut Rig) {
         &before,
     );
     replace(rig, role);
-    until_said(rig, "the store can be written again", &before);
+    until_said(rig, "can be written again", &before);
     rig.client(&["drive", "add", &drive, "--wait"]);
 }
 

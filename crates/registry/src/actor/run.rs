@@ -274,7 +274,7 @@ impl Actor {
                 self.pace.sent(order.drive, self.now());
             }
             let ground =
-                self.ground(|cluster| cluster.ground_of_drive(order.drive).and(decided.clone()));
+                self.ground(|cluster| cluster.ground_of_order(&order).and(decided.clone()));
             self.hold(Held::ToAgent(session, ToAgent::Order(Box::new(order))), &ground);
         }
         for (session, order) in volume_orders {
@@ -343,7 +343,7 @@ impl Actor {
             self.pace.forget(drive);
         }
         if let Some((session, order)) = owed {
-            let ground = self.ground(|cluster| cluster.ground_of_drive(order.drive));
+            let ground = self.ground(|cluster| cluster.ground_of_order(&order));
             self.hold_again(Held::Again(session, Box::new(order)), &ground);
         }
         for (session, order) in volumes {

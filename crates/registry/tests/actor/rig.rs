@@ -9,6 +9,7 @@ use hotbay_core::device::{DeviceKind, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{Answer, AnswerResult, Order, RecordHealth, Registered, Registration};
+use hotbay_registry::store::WhenEnded;
 use hotbay_registry::{
     CallError, Ended, Key, Registry, Store, StoreError, Surroundings, ToAgent, Write,
 };
@@ -56,27 +57,42 @@ impl MoodyStore {
     }
 }
 
+impl MoodyStore {
+    /// What becomes of writes before the store below has seen them.
+    fn meet(&self, writes: &[Write]) -> Result<(), StoreError> {
+        let waits = |mood: &mut Mood| *mood == Mood::Waits;
+        let mood = *self.mood.1.wait_while(self.mood.0.lock().unwrap(), waits).unwrap();
+        let refused = *self.refused.lock().unwrap();
+        if let Some(key) = refused.filter(|key| writes.iter().any(|write| write.key() == *key)) {
+            let (action, object, what) = ("write", key.to_string(), "a policy forbids it".into());
+            return Err(StoreError::Refused { action, object, what });
+        }
+        let path = "/nowhere/registry.redb".into();
+        match mood {
+            Mood::Works | Mood::Waits => Ok(()),
+            Mood::Fails => {
+                let source = std::io::ErrorKind::StorageFull.into();
+                Err(StoreError::NoSpace { path, source })
+            }
+            Mood::Lost => Err(StoreError::Damaged { path, what: "as asked for".into() }),
+        }
+    }
+}
+
 impl Store for MoodyStore {
     fn load(&mut self) -> Result<Vec<(Key, Vec<u8>)>, StoreError> {
         self.memory.load()
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
-        let waits = |mood: &mut Mood| *mood == Mood::Waits;
-        let mood = *self.mood.1.wait_while(self.mood.0.lock().unwrap(), waits).unwrap();
-        let path = "/nowhere/registry.redb".into();
-        let refused = *self.refused.lock().unwrap();
-        if let Some(key) = refused.filter(|key| writes.iter().any(|write| write.key() == *key)) {
-            let (action, object, what) = ("write", key.to_string(), "a policy forbids it".into());
-            return Err(StoreError::Refused { action, object, what });
-        }
-        match mood {
-            Mood::Works | Mood::Waits => self.memory.commit(writes),
-            Mood::Fails => {
-                let source = std::io::ErrorKind::StorageFull.into();
-                Err(StoreError::NoSpace { path, source })
-            }
-            Mood::Lost => Err(StoreError::Damaged { path, what: "as asked for".into() }),
+        self.meet(writes)?;
+        self.memory.commit(writes)
+    }
+
+    fn begin(&mut self, write: Write, ended: WhenEnded) {
+        match self.meet(std::slice::from_ref(&write)) {
+            Ok(()) => self.memory.begin(write, ended),
+            Err(error) => ended(Err(error)),
         }
     }
 
