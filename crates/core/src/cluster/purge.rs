@@ -10,7 +10,7 @@ use super::{About, Cluster, Contact, Effects, Notice, State};
 use crate::cms::{Code, Outcome, Reason};
 use crate::device::Observed;
 use crate::ids::{DriveId, NodeId};
-use crate::order::Goal;
+use crate::order::{Generation, Goal};
 
 impl Cluster {
     pub(super) fn is_purged(&self, node: NodeId) -> bool {
@@ -124,16 +124,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// A drive that turns up elsewhere belongs there, if its host was purged, or has reported that it is gone.
+    /// A drive that turns up elsewhere belongs there, if its host was purged, has reported it gone, or never was.
     pub(super) fn bring_over(&mut self, to: NodeId, device: &Observed, effects: &mut Effects) {
         let moved = self.fitting(device).find(|id| {
             let from = self.drives[id].record.node;
-            from != to && (self.is_purged(from) || self.has_left(*id))
+            from != to && (self.is_purged(from) || self.has_left(*id) || self.is_nobodys(*id))
         });
         let Some(id) = moved else { return };
         let from = self.drives[&id].record.node;
         let purged = self.is_purged(from);
-        self.nodes.get_mut(&from).expect("drives name known nodes").drives.remove(&id);
+        if let Some(node) = self.nodes.get_mut(&from) {
+            node.drives.remove(&id);
+        }
         self.nodes.get_mut(&to).expect("it registers").drives.insert(id);
         self.change_drive(id, effects, |record| {
             record.node = to;
@@ -146,11 +148,18 @@ impl Cluster {
         });
         // What its old agent said of it does not count any more.
         self.drives.get_mut(&id).expect("found above").contact = Contact::Silent;
-        let old = self.nodes[&from].record.name.clone();
+        let old = self.name_of(from);
         let was = if purged { ", a host that was given up" } else { ", which has it no more" };
         let text = format!("{} came from {old}{was}.", self.describe(id));
         effects.notices.push(Notice::warning("DriveMoved", About::Drive(id), text));
         effects.orders.extend(self.owed(id));
+    }
+
+    /// Nothing was ever wanted of it, and its node has no record: a store that keeps each record by itself may have
+    /// been given the node's in vain, so that nobody was told of either.
+    fn is_nobodys(&self, id: DriveId) -> bool {
+        let record = &self.drives[&id].record;
+        record.generation == Generation::ZERO && !self.nodes.contains_key(&record.node)
     }
 
     fn mark(&mut self, id: NodeId, purged: bool, effects: &mut Effects) {
@@ -340,6 +349,25 @@ mod tests {
         let record = &cluster.drive(DRIVE).unwrap().record;
         assert_eq!((record.state, record.take_over), (State::Closing, true));
         assert!(record.generation > seen);
+    }
+
+    /// The story: the record of a new node could not be written, that of its drive could, and the registry died. To the
+    /// next one the node was another, and its own drive looked like one of a node that never was: denied for ever.
+    #[test]
+    fn a_drive_whose_node_was_never_written_is_the_next_ones_who_has_it() {
+        let (mut cluster, writes) = lead(Records::default(), 1);
+        let mut records = Records::default();
+        store(&mut records, writes);
+        let agent = agent("S1");
+        let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
+        store(&mut records, effects.writes);
+        records.nodes.clear();
+        let mut cluster = lead(records, 2).0;
+        register(&mut cluster, 2, says(&agent, "node-a")).unwrap();
+        assert_eq!(cluster.newcomers().count(), 0);
+        let record = &cluster.drive(DRIVE).unwrap().record;
+        assert_eq!((record.state, record.take_over), (State::Unknown, false));
+        assert_eq!(cluster.node(record.node).unwrap().record.name.as_str(), "node-a");
     }
 
     #[test]
