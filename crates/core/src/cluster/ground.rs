@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! order about a drive     the drive, its node                          label order: and the volumes that it changes
-//! word about a volume     the volume, its attachments, and of its drive as above
+//! word about a volume     the volume, its attachments, also those that are over, and of its drive as above
 //! word to or of a node    the node, its drives, and of the volumes on them as above
 //! word on an action       what it changed, and of each drive as above; everything, if it is about none
 //! ```
@@ -232,7 +232,9 @@ fn keys_of_volume(volume: &Volume) -> impl Iterator<Item = RecordKey> {
     let attachments =
         volume.attachments.values().map(|known| RecordKey::Attachment(known.record.id));
     let nodes = volume.attachments.keys().map(|node| RecordKey::Node(*node));
-    attachments.chain(nodes).chain([RecordKey::Volume(volume.record.id)])
+    // That a use is over rests on its record being gone.
+    let over = volume.over.values().map(|id| RecordKey::Attachment(*id));
+    attachments.chain(over).chain(nodes).chain([RecordKey::Volume(volume.record.id)])
 }
 
 fn changed(change: &Change) -> VolumeId {
@@ -348,9 +350,28 @@ mod tests {
         assert_eq!(attachment.record.state, AttachmentState::Attached);
         // A word about the node rests on all of it as well.
         assert!(keys(cluster.ground_of_node(node)).is_superset(&all));
+        is_detached(&mut cluster, volume, &all);
         // That there is no volume rests on its record being gone.
         let other = VolumeId::from_bits(99);
         let gone = BTreeSet::from([RecordKey::Registry, RecordKey::Volume(other)]);
         assert_eq!(keys(cluster.ground_of_volume(other)), gone);
+    }
+
+    /// The story: the record of a use that was over could not be removed. Who asked was told that nobody uses the
+    /// volume, the registry died, and to the next one it was in use still, by a node that had gone for good meanwhile.
+    fn is_detached(cluster: &mut Cluster, volume: VolumeId, all: &BTreeSet<RecordKey>) {
+        let request = VolumeRequest::Detach { volume, node: None };
+        let event = Event::Volume { request, asked_by: "me".into() };
+        let (effects, _) = applied(cluster, event.clone()).unwrap();
+        let [(_, VolumeOrder::Use(order))] = &effects.volume_orders[..] else {
+            panic!("{effects:?}")
+        };
+        let UseOrder { grant, incarnation, .. } = *order;
+        let (epoch, granted) = (grant.epoch, grant.granted);
+        let answer = UseAnswer { volume, incarnation, epoch, granted, result: UseResult::Done };
+        applied(cluster, Event::UseAnswer { session: A, answer }).unwrap();
+        assert!(cluster.volume(volume).unwrap().attachments.is_empty());
+        let (effects, ground) = applied(cluster, event).unwrap();
+        assert_eq!((effects.writes, keys(ground)), (vec![], all.clone()));
     }
 }
