@@ -42,8 +42,10 @@ pub struct Pipeline<K, W> {
 struct Step<K, W> {
     key: K,
     write: W,
-    /// The decision that it is of; the last one, where it stands for several.
-    number: u64,
+    /// The decision that it is of.
+    first: u64,
+    /// The last one, where it stands for several.
+    last: u64,
     /// What must be durable before it.
     after: BTreeSet<StepId>,
     /// What waits for it.
@@ -87,7 +89,7 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
         let same = self.newest.get(&key).copied();
         if let Some(same) = same.filter(|same| self.takes(*same, before)) {
             let step = self.steps.get_mut(&same).expect("the newest of a record is there");
-            (step.write, step.number) = (write, number);
+            (step.write, step.last) = (write, number);
             if let Some(before) = before.filter(|before| *before != same) {
                 self.wait(same, before);
             }
@@ -97,7 +99,9 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
         let id = StepId(self.made);
         let (after, behind) = (BTreeSet::new(), BTreeSet::new());
         let state = State::Waits { tried: false };
-        self.steps.insert(id, Step { key: key.clone(), write, number, after, behind, state });
+        let step =
+            Step { key: key.clone(), write, first: number, last: number, after, behind, state };
+        self.steps.insert(id, step);
         self.newest.insert(key, id);
         for other in before.into_iter().chain(same) {
             self.wait(id, other);
@@ -151,6 +155,10 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
     }
 
     /// The write to begin next, if there is one that waits for nothing.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "what it gives is borrowed, as no iterator's is"
+    )]
     pub fn next(&mut self) -> Option<(StepId, &W)> {
         let id = self.fresh.pop_front().or_else(|| self.again.pop_front())?;
         let step = self.steps.get_mut(&id).expect("what may begin is not durable");
@@ -158,10 +166,13 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
         Some((id, &step.write))
     }
 
-    /// It is durable. Gives the record, and the last decision that is in it. What waited for it alone goes before what
-    /// is not begun at all: the fewer actions are half made, the less is left for the next leader to finish.
+    /// It is durable. Gives the record, and the last decision that is in it as a whole: one that writes a record twice
+    /// is not, before its last write. What waited for it alone goes before what is not begun at all: the fewer actions
+    /// are half made, the less is left for the next leader to finish.
     pub fn done(&mut self, id: StepId) -> (K, u64) {
         let step = self.steps.remove(&id).expect("a step is done once");
+        let next = step.behind.iter().map(|id| &self.steps[id]).find(|next| next.key == step.key);
+        let goes_on = next.is_some_and(|next| next.first == step.last);
         if self.newest.get(&step.key) == Some(&id) {
             self.newest.remove(&step.key);
         }
@@ -176,7 +187,7 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
                 }
             }
         }
-        (step.key, step.number)
+        (step.key, step.last - u64::from(goes_on))
     }
 
     /// It was not made, and nothing that waits for it begins. Gives the record.

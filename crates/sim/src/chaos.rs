@@ -1,5 +1,7 @@
 //! Brings the trouble: draws a fault, does it, and has it undone after a while; and ends all trouble.
 
+use hotbay_core::cluster::RecordKey;
+
 use crate::drive::Disk;
 use crate::fault::Fault;
 use crate::log::note;
@@ -17,6 +19,7 @@ const LOOK_EVERY: Millis = 5 * SECOND;
 #[derive(Debug)]
 pub(crate) enum Undo {
     Store { site: usize },
+    Refused { site: usize, key: RecordKey },
     Rewound { site: usize },
     Network { machines: Vec<usize> },
     RecordFails { machine: usize },
@@ -52,7 +55,7 @@ impl World {
         self.rng.pick(&troubled)
     }
 
-    fn undo_later(&mut self, undo: Undo) {
+    pub(crate) fn undo_later(&mut self, undo: Undo) {
         // Most trouble is short; some lasts, so that pauses reach their longest.
         let most = if self.rng.chance(150) { 5 * MINUTE } else { 20 * SECOND };
         let pause = self.rng.between(200, most);
@@ -258,6 +261,7 @@ impl World {
     pub(crate) fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Store { site } => self.sites[site].failing = false,
+            Undo::Refused { site, key } => drop(self.sites[site].refused.remove(&key)),
             Undo::Rewound { site } => self.adopt(site),
             Undo::Network { machines } => {
                 for machine in machines {
@@ -297,6 +301,7 @@ impl World {
         self.trouble_over = true;
         for site in &mut self.sites {
             site.failing = false;
+            site.refused.clear();
         }
         for disk in 0..self.disks.len() {
             self.well_again(disk);

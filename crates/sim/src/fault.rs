@@ -27,6 +27,8 @@ faults! {
     RegistryCrashWriteLost
     /// The registry dies after a write that it never heard the end of.
     RegistryCrashWriteLanded
+    /// The registry dies with several records under way, of which some are written and others not.
+    RegistryCrashSomeLanded
     /// The registry dies with some of what a write let out said, and the rest not.
     RegistryCrashBetweenReleases
     /// The registry dies while it takes the lead.
@@ -37,6 +39,14 @@ faults! {
     StoreErrorAfterLanding
     /// A request is refused because the store cannot be written.
     RequestRefusedByStore
+    /// The write of a single record fails.
+    RecordError
+    /// The write of a single record is reported as failed, and is on disk.
+    RecordErrorAfterLanding
+    /// A single record cannot be written for a while; others can.
+    RecordRefused
+    /// An order is free to leave before the answer to the registration that it must come after.
+    OrderParked
     /// The registry's store is replaced by an earlier copy of it.
     BackupRestored
     /// A second registry runs on a copy of the store.

@@ -4,6 +4,7 @@
 //! `docs/design/0003-simulation.md` says what is simulated and what is not. `cargo run -p hotbay-sim -- run --seeds N`
 //! runs many seeds; `replay SEED` tells the story of one.
 
+mod batches;
 mod chaos;
 mod check;
 mod client;
@@ -13,7 +14,9 @@ mod label;
 mod log;
 mod machine;
 mod network;
+mod records;
 mod registry;
+mod release;
 mod repeat;
 mod rng;
 mod run;

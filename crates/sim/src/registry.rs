@@ -1,32 +1,34 @@
 //! A registry's process around core's `Cluster`, `Gate` and `Pace`: what the actor does, with a disk that takes time.
 //!
-//! One batch of writes is under way while the next is collected; what was computed from a batch is let out when the
-//! store has it. The process dies between any two of these steps.
+//! The store takes batches (`batches.rs`) or single records (`records.rs`); what was computed from a write is let out
+//! when the store has it. The process dies between any two of these steps.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hotbay_core::cluster::{
-    Cluster, Effects, Event as Happens, FreshIds, Refused, Reply, VolumeRefused, Write,
+    Cluster, Effects, Event as Happens, FreshIds, RecordKey, Refused, Reply, VolumeRefused, Write,
 };
 use hotbay_core::gate::Gate;
 use hotbay_core::ids::{ClusterId, DriveId, NodeId, SessionNumber, TermId};
 use hotbay_core::pace::{Monotonic, Pace};
 use hotbay_core::rules::Rules;
-use hotbay_core::volume::orders::{LabelOrder, UseOrder, VolumeOrder};
 
-use crate::check::{Invariant, Told};
+use crate::batches::Batches;
+use crate::check::Invariant;
 use crate::fault::Fault;
 use crate::log::note;
 use crate::network::{ConnectionId, FromAgent, FromRegistry};
+use crate::records::Records;
+use crate::release::Held;
 use crate::scenario::{Kind, Millis, SECOND};
 use crate::store::Store;
 use crate::volumes::VolumeTold;
 use crate::world::{Event, World};
 
-const FIRST_WRITE_PAUSE: Millis = 100;
-const LONGEST_WRITE_PAUSE: Millis = 5 * SECOND;
+pub(crate) const FIRST_WRITE_PAUSE: Millis = 100;
+pub(crate) const LONGEST_WRITE_PAUSE: Millis = 5 * SECOND;
 /// A drive on an untroubled node is as wished after so long.
-const CALM_LIMIT: Millis = 20 * SECOND;
+pub(crate) const CALM_LIMIT: Millis = 20 * SECOND;
 
 /// A place where a registry runs, with its disk.
 #[derive(Debug, Default)]
@@ -35,6 +37,8 @@ pub(crate) struct Site {
     pub(crate) process: Option<Process>,
     /// The store cannot be written now.
     pub(crate) failing: bool,
+    /// Records that cannot be written now.
+    pub(crate) refused: BTreeSet<RecordKey>,
     /// It has forgotten a part of its past, or has a rival.
     pub(crate) forked: bool,
     pub(crate) wall_offset_ms: u64,
@@ -46,14 +50,16 @@ pub(crate) struct Site {
 pub(crate) struct Process {
     pub(crate) reign: u64,
     pub(crate) cluster: Cluster,
-    gate: Gate<Held>,
-    collecting: Option<Batch>,
-    pub(crate) writing: Option<Batch>,
-    write_pause: Millis,
+    pub(crate) gate: Gate<Held, RecordKey>,
+    pub(crate) writer: Writer,
     /// The last write failed: nothing is promised now.
     pub(crate) failing: bool,
     pub(crate) sessions: BTreeMap<SessionNumber, ConnectionId>,
     newest_session: SessionNumber,
+    /// Sessions whose registration is not answered yet, with what is free to be said there: it must not come first.
+    pub(crate) parked: BTreeMap<SessionNumber, Vec<FromRegistry>>,
+    /// Calls whose answers are held back.
+    pub(crate) unanswered: BTreeSet<u64>,
     pub(crate) pace: Pace,
     pub(crate) started: Millis,
     /// Its term is durable.
@@ -61,17 +67,11 @@ pub(crate) struct Process {
     pub(crate) timer: Option<Millis>,
 }
 
+/// How it has its decisions written.
 #[derive(Debug)]
-pub(crate) struct Batch {
-    number: u64,
-    writes: Vec<Write>,
-}
-
-/// What waits behind the gate.
-#[derive(Debug)]
-pub(crate) enum Held {
-    ToAgent(SessionNumber, FromRegistry),
-    Reply { client: usize, call: u64, reply: Reply, told: Vec<Told>, volume: Option<VolumeTold> },
+pub(crate) enum Writer {
+    Batches(Batches),
+    Records(Records),
 }
 
 /// Who brought an event.
@@ -83,25 +83,40 @@ pub(crate) enum Caller {
 }
 
 impl Process {
-    fn lead(rules: Rules, store: &Store, ids: (u64, ClusterId, TermId), now: Millis) -> Self {
+    fn lead(
+        rules: Rules,
+        store: &Store,
+        writer: Writer,
+        ids: (u64, ClusterId, TermId),
+        now: Millis,
+    ) -> (Self, Vec<Write>) {
         let (reign, cluster, term) = ids;
         let (cluster, writes) = Cluster::lead(rules, store.records(), cluster, term);
-        let mut gate = Gate::new(rules);
-        let number = gate.decide();
-        Self {
+        let process = Self {
             reign,
             cluster,
-            gate,
-            collecting: None,
-            writing: Some(Batch { number, writes }),
-            write_pause: FIRST_WRITE_PAUSE,
+            gate: Gate::new(rules),
+            writer,
             failing: false,
             sessions: BTreeMap::new(),
             newest_session: SessionNumber::default(),
+            parked: BTreeMap::new(),
+            unanswered: BTreeSet::new(),
             pace: Pace::default(),
             started: now,
             serving: false,
             timer: None,
+        };
+        (process, writes)
+    }
+
+    pub(crate) fn decide(&mut self, writes: Vec<Write>) {
+        if writes.is_empty() {
+            return;
+        }
+        match &mut self.writer {
+            Writer::Batches(batches) => batches.add(&mut self.gate, writes),
+            Writer::Records(records) => records.add(&mut self.gate, writes),
         }
     }
 }
@@ -113,65 +128,23 @@ impl World {
         }
         let cluster = ClusterId::from_bits(self.rng.id());
         let ids = (self.number(), cluster, TermId::from_bits(self.rng.id()));
-        let process = Process::lead(self.rules, &self.sites[site].store, ids, self.now);
+        let writer = match self.scenario.records {
+            Some(most) => Writer::Records(Records::new(most)),
+            None => Writer::Batches(Batches::default()),
+        };
+        let store = &self.sites[site].store;
+        let (mut process, writes) = Process::lead(self.rules, store, writer, ids, self.now);
         note!(self, "registry {site}: starts, term {}", process.cluster.term());
         self.told_survives(site, &process.cluster);
-        let writes = process.writing.as_ref().map(|batch| batch.writes.clone());
+        process.decide(writes.clone());
         self.sites[site].process = Some(process);
-        self.terms_known(site, &writes.unwrap_or_default());
-        self.commit_later(site, ids.0);
-    }
-
-    fn commit_later(&mut self, site: usize, reign: u64) {
-        let most = self.scenario.commit_max;
-        let pause = self.rng.between(1, most);
-        self.after(pause, Event::Committed { site, reign });
+        self.terms_known(site, &writes);
+        self.turn_ends(site);
     }
 
     /// The process of a site, if it is still the one that something was meant for.
     pub(crate) fn process(&mut self, site: usize, reign: u64) -> Option<&mut Process> {
         self.sites[site].process.as_mut().filter(|process| process.reign == reign)
-    }
-
-    /// The store is done with a batch.
-    pub(crate) fn committed(&mut self, site: usize, reign: u64) {
-        if self.process(site, reign).is_none() {
-            return;
-        }
-        let there = &mut self.sites[site];
-        let process = there.process.as_mut().expect("looked at above");
-        if there.failing {
-            process.failing = true;
-            let pause = process.write_pause;
-            process.write_pause = (pause * 2).min(LONGEST_WRITE_PAUSE);
-            let batch = process.writing.as_ref().expect("a write is under way");
-            if self.rng.chance(200) {
-                there.store.commit(&batch.writes);
-                self.fault(Fault::StoreErrorAfterLanding);
-            }
-            note!(self, "registry {site}: a write fails");
-            self.after(pause, Event::Committed { site, reign });
-            return;
-        }
-        let batch = process.writing.take().expect("a write is under way");
-        there.store.commit(&batch.writes);
-        process.failing = false;
-        process.write_pause = FIRST_WRITE_PAUSE;
-        let led = !std::mem::replace(&mut process.serving, true);
-        let ready = process.gate.durable(batch.number);
-        if led {
-            note!(self, "registry {site}: serves");
-        }
-        for held in ready {
-            let crash = self.scenario.release_crash;
-            if !self.trouble_over && self.may_crash(site) && self.rng.chance(crash) {
-                self.fault(Fault::RegistryCrashBetweenReleases);
-                self.crash_registry(site);
-                return;
-            }
-            self.let_out(site, held);
-        }
-        self.turn_ends(site);
     }
 
     pub(crate) fn may_crash(&self, site: usize) -> bool {
@@ -181,18 +154,31 @@ impl World {
     /// The process dies; what it had under way on disk may have landed.
     pub(crate) fn crash_registry(&mut self, site: usize) {
         let Some(process) = self.sites[site].process.take() else { return };
-        let landed = self.rng.chance(500);
-        let fault = match &process.writing {
+        // What lands together.
+        let under_way: Vec<Vec<Write>> = match process.writer {
+            Writer::Batches(batches) => batches.under_way().into_iter().collect(),
+            Writer::Records(records) => records.under_way().map(|write| vec![write]).collect(),
+        };
+        let (mut landed, mut lost) = (0, 0);
+        for writes in under_way {
+            if self.rng.chance(500) {
+                let keys: Vec<_> = writes.iter().map(Write::key).collect();
+                note!(self, "registry {site}: landed {keys:?}");
+                self.sites[site].store.commit(&writes);
+                landed += 1;
+            } else {
+                lost += 1;
+            }
+        }
+        let fault = match (landed, lost) {
             _ if !process.serving => Fault::RegistryCrashTakingLead,
-            None => Fault::RegistryCrash,
-            Some(_) if landed => Fault::RegistryCrashWriteLanded,
-            Some(_) => Fault::RegistryCrashWriteLost,
+            (0, 0) => Fault::RegistryCrash,
+            (_, 0) => Fault::RegistryCrashWriteLanded,
+            (0, _) => Fault::RegistryCrashWriteLost,
+            (_, _) => Fault::RegistryCrashSomeLanded,
         };
         self.fault(fault);
         note!(self, "registry {site}: DIES ({fault:?})");
-        if let Some(batch) = process.writing.filter(|_| landed) {
-            self.sites[site].store.commit(&batch.writes);
-        }
         let of_reign: Vec<_> = process.sessions.values().copied().collect();
         for id in of_reign {
             if let Some(connection) = self.connections.get_mut(&id) {
@@ -257,13 +243,15 @@ impl World {
         self.send_down(id, FromRegistry::HangUp);
         if let Some(process) = self.process(site, reign) {
             process.sessions.remove(&session);
+            process.parked.remove(&session);
             self.apply(site, Happens::SessionClosed(session), Caller::Nobody);
         }
     }
 
     /// The registry ends every session; agents must register anew.
-    fn end_sessions(&mut self, site: usize) {
+    pub(crate) fn end_sessions(&mut self, site: usize) {
         let process = self.sites[site].process.as_mut().expect("it decided this");
+        process.parked.clear();
         for (_, id) in std::mem::take(&mut process.sessions) {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.registry_end = false;
@@ -304,11 +292,11 @@ impl World {
                     self.breaks(Invariant::DryRunChanges, format!("{asked:?}"));
                 }
                 let told = self.applied(site, &asked, caller, &effects);
-                self.carry_out(site, effects, caller, told);
+                self.carry_out(site, &asked, effects, caller, told);
             }
             Err(refused) => {
                 note!(self, "registry {site}: refuses: {refused}");
-                self.not_taken(site, &refused, caller);
+                self.not_taken(site, &asked, &refused, caller);
             }
         }
         if let (Some(drive), Some(process)) = (about, self.sites[site].process.as_mut()) {
@@ -324,7 +312,7 @@ impl World {
         self.turn_ends(site);
     }
 
-    fn not_taken(&mut self, site: usize, refused: &Refused, caller: Caller) {
+    fn not_taken(&mut self, site: usize, asked: &Happens, refused: &Refused, caller: Caller) {
         match (refused, caller) {
             (Refused::Registration(why), Caller::Agent(id)) => {
                 self.registration_refused(id, why);
@@ -334,7 +322,9 @@ impl World {
                 // To whoever wants it gone this is good news, and waits for the store as such.
                 let (told, volume) = (Vec::new(), Some(VolumeTold::Gone));
                 let reply = Reply::Nothing;
-                self.hold(site, Held::Reply { client, call, reply, told, volume });
+                let process = self.sites[site].process.as_ref().expect("it refused");
+                let ground = process.cluster.ground(&asked.subject(), &Effects::default());
+                self.hold(site, &ground, Held::Reply { client, call, reply, told, volume });
             }
             (Refused::OldSession, _) | (_, Caller::Client { .. }) => self.refuse(caller),
             (
@@ -360,115 +350,25 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, site: usize, effects: Effects, caller: Caller, told: Vec<Told>) {
-        let Effects { writes, orders, volume_orders, reply, notices, sessions_end } = effects;
-        self.terms_known(site, &writes);
-        if sessions_end {
-            self.end_sessions(site);
-        }
-        for notice in notices {
-            note!(self, "registry {site}: {}", notice.text);
-        }
-        let process = self.sites[site].process.as_mut().expect("still there");
-        let now = Monotonic(self.now - process.started);
-        if !writes.is_empty() {
-            let gate = &mut process.gate;
-            let batch = process
-                .collecting
-                .get_or_insert_with(|| Batch { number: gate.decide(), writes: Vec::new() });
-            batch.writes.extend(writes);
-        }
-        if let (Reply::Registered(registered), Caller::Agent(_)) = (&reply, caller) {
-            for order in registered.allowed.iter().chain(&registered.unknown) {
-                if process.cluster.is_on(order.drive, registered.session) {
-                    process.pace.sent(order.drive, now);
-                }
-            }
-            let message = FromRegistry::Registered(registered.clone());
-            self.hold(site, Held::ToAgent(registered.session, message));
-        }
-        for (session, order) in orders {
-            let process = self.sites[site].process.as_mut().expect("still there");
-            if process.cluster.is_on(order.drive, session) {
-                process.pace.sent(order.drive, now);
-            }
-            self.hold(site, Held::ToAgent(session, FromRegistry::Order(Box::new(order))));
-        }
-        for (session, order) in volume_orders {
-            let process = self.sites[site].process.as_mut().expect("still there");
-            match &order {
-                VolumeOrder::Label(order) if process.cluster.owed(order.drive).is_none() => {
-                    process.pace.sent(order.drive, now);
-                }
-                VolumeOrder::Label(LabelOrder { drive, .. })
-                | VolumeOrder::Use(UseOrder { drive, .. }) => process.pace.keep(*drive, now),
-            }
-            self.hold(site, Held::ToAgent(session, FromRegistry::Volume(Box::new(order))));
-        }
-        if let Caller::Client { client, call } = caller {
-            let volume = self.told_of_volume(site, &reply);
-            self.hold(site, Held::Reply { client, call, reply, told, volume });
-        }
-    }
-
-    pub(crate) fn hold(&mut self, site: usize, held: Held) {
-        let process = self.sites[site].process.as_mut().expect("it decided this");
-        if let Some(free) = process.gate.hold(held) {
-            self.let_out(site, free);
-        }
-    }
-
-    fn let_out(&mut self, site: usize, held: Held) {
-        match held {
-            Held::ToAgent(session, message) => {
-                let process = self.sites[site].process.as_ref().expect("it decided this");
-                let Some(id) = process.sessions.get(&session).copied() else { return };
-                match &message {
-                    FromRegistry::Order(order) => self.order_leaves(site, session, order),
-                    FromRegistry::Registered(registered) => {
-                        for order in registered.allowed.iter().chain(&registered.unknown) {
-                            self.order_leaves(site, session, order);
-                        }
-                    }
-                    FromRegistry::Volume(order) => self.volume_order_leaves(site, session, order),
-                    FromRegistry::HangUp => {}
-                }
-                self.send_down(id, message);
-            }
-            Held::Reply { client, call, reply, told, volume } => {
-                if let Some(volume) = &volume {
-                    self.volume_told(site, volume);
-                }
-                for told in &told {
-                    self.told(site, told);
-                    if self.scenario.kind == Kind::Isolation && told.changed {
-                        let Told { drive, generation, .. } = *told;
-                        self.after(CALM_LIMIT, Event::Deadline { site, drive, generation });
-                    }
-                }
-                let pause = self.latency();
-                self.after(pause, Event::Answered { client, call, reply: Some(reply), volume });
-            }
-        }
-    }
-
-    /// After every event: hands the collected batch to the store, if that is free, and sets the timer.
+    /// After every event: hands the store what it may take, and sets the timer.
     pub(crate) fn turn_ends(&mut self, site: usize) {
         let Some(process) = self.sites[site].process.as_mut() else { return };
         let (reign, now) = (process.reign, self.now);
-        let mut handed_over = false;
-        if process.writing.is_none() {
-            process.writing = process.collecting.take();
-            handed_over = process.writing.is_some();
-        }
         let due = process.pace.next().map(|at| (process.started + at.0).max(now));
         let sooner = due.filter(|due| process.timer.is_none_or(|timer| *due < timer));
+        let (batch, records) = match &mut process.writer {
+            Writer::Batches(batches) => (batches.hand_over(), Vec::new()),
+            Writer::Records(records) => (false, records.begin()),
+        };
         if let Some(at) = sooner {
             process.timer = Some(at);
             self.after(at - now, Event::Repeat { site, reign });
         }
-        if handed_over {
+        if batch {
             self.commit_later(site, reign);
+        }
+        for begun in records {
+            self.write_record_later(site, reign, begun);
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The registry's repetitions: what an agent has not answered is sent again, at the pace that core keeps.
 
+use hotbay_core::cluster::RecordKey;
+use hotbay_core::ids::{DriveId, SessionNumber};
 use hotbay_core::pace::{Monotonic, REPEATED_AT_ONCE};
 
 use crate::check::Invariant;
 use crate::network::FromRegistry;
-use crate::registry::Held;
+use crate::release::Held;
 use crate::world::World;
 
 impl World {
@@ -31,14 +33,44 @@ impl World {
             if process.failing {
                 continue;
             }
-            if let Some((session, order)) = owed {
-                let message = FromRegistry::Order(Box::new(order));
-                self.hold(site, Held::ToAgent(session, message));
-            }
-            for (session, order) in volumes {
-                self.hold(site, Held::ToAgent(session, FromRegistry::Volume(Box::new(order))));
+            let attach = owed.map(|(session, order)| {
+                let ground = process.cluster.ground_of_order(&order);
+                (session, ground, FromRegistry::Order(Box::new(order)))
+            });
+            let volumes = volumes.into_iter().map(|(session, order)| {
+                let ground = process.cluster.ground_of_volume_order(&order);
+                (session, ground, FromRegistry::Volume(Box::new(order)))
+            });
+            let orders: Vec<_> = attach.into_iter().chain(volumes).collect();
+            for (session, ground, message) in orders {
+                if !self.is_held(site, session, drive, &message) {
+                    self.hold(site, &ground, Held::ToAgent(session, message));
+                }
             }
         }
         self.turn_ends(site);
+    }
+
+    /// Whether a repetition would wait behind the gate together with what it repeats, or for the answer to the
+    /// registration. Of those a record that cannot be written would let out all at once.
+    fn is_held(
+        &mut self,
+        site: usize,
+        session: SessionNumber,
+        drive: DriveId,
+        message: &FromRegistry,
+    ) -> bool {
+        let process = self.sites[site].process.as_mut().expect("it repeats");
+        let alike = |held: &Held| match (held, message) {
+            (Held::ToAgent(to, FromRegistry::Order(held)), FromRegistry::Order(order)) => {
+                *to == session && held == order
+            }
+            (Held::ToAgent(to, FromRegistry::Volume(held)), FromRegistry::Volume(order)) => {
+                *to == session && held == order
+            }
+            _ => false,
+        };
+        process.parked.contains_key(&session)
+            || process.gate.waiting_for(&RecordKey::Drive(drive)).any(|held| alike(held))
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Scenario {
     pub(crate) agent_crash: u64,
     /// The registry dies between two releases.
     pub(crate) release_crash: u64,
+    /// The registry dies with the writes of single records under way.
+    pub(crate) write_crash: u64,
     /// A record is lost or damaged when its agent dies.
     pub(crate) record_loss: u64,
     /// Orders of old connections reach the agent.
@@ -52,6 +54,12 @@ pub(crate) struct Scenario {
     pub(crate) latency_max: Millis,
     pub(crate) commit_max: Millis,
     pub(crate) step_max: Millis,
+    /// The store keeps each record by itself, and so many are written at once at the most. None: it takes batches.
+    pub(crate) records: Option<usize>,
+    /// A record that is to be written is refused for a while.
+    pub(crate) record_refusals: u64,
+    /// The write of a single record fails.
+    pub(crate) write_failures: u64,
 }
 
 impl Scenario {
@@ -72,6 +80,9 @@ impl Scenario {
         };
         let large = machines > 40;
         let crashes = rng.chance(700);
+        let records = rng.chance(500).then(|| rng.between(4, 32));
+        // A store of records that is slow cannot take in all nodes at once in the time that those that are well have.
+        let slow = rng.chance(200) && !(records.is_some() && kind == Kind::Isolation);
         Self {
             kind,
             machines: usize::try_from(machines).expect("a few hundred"),
@@ -85,6 +96,7 @@ impl Scenario {
                 _ => 0,
             },
             release_crash: if crashes { rng.between(0, 10) } else { 0 },
+            write_crash: if crashes { rng.between(0, 20) } else { 0 },
             // An agent that lost its record cannot tell a registry that went back in time: never both in one run.
             record_loss: if forked || rng.chance(500) { 0 } else { 300 },
             late_orders: rng.chance(500),
@@ -95,8 +107,11 @@ impl Scenario {
             takes_over: kind != Kind::Rival && rng.chance(400),
             clock_speeds: rng.chance(300),
             latency_max: if rng.chance(200) { rng.between(200, 3_000) } else { rng.between(1, 50) },
-            commit_max: if rng.chance(200) { rng.between(100, 2_000) } else { rng.between(2, 60) },
+            commit_max: if slow { rng.between(100, 2_000) } else { rng.between(2, 60) },
             step_max: rng.between(5, 800),
+            records: records.map(|most| usize::try_from(most).expect("a few dozen")),
+            record_refusals: if rng.chance(600) { rng.between(1, 30) } else { 0 },
+            write_failures: if rng.chance(500) { rng.between(1, 50) } else { 0 },
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a registry has on its disk. A batch is one transaction: all of it is there, or none.
+//! What a registry has on its disk. What is committed together is there as a whole, or not at all.
 
 use std::collections::BTreeMap;
 

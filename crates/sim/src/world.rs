@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use hotbay_core::cluster::Reply;
 use hotbay_core::ids::{DriveId, VolumeId};
 use hotbay_core::order::Generation;
+use hotbay_core::pipeline::StepId;
 use hotbay_core::rules::Rules;
 use hotbay_core::volume::Epoch;
 
@@ -20,6 +21,7 @@ use crate::fault::{Coverage, Fault};
 use crate::log::Log;
 use crate::machine::Machine;
 use crate::network::{Connection, ConnectionId, FromAgent, FromRegistry};
+use crate::records::Awaited;
 use crate::registry::Site;
 use crate::rng::Rng;
 use crate::scenario::{Millis, Scenario};
@@ -39,6 +41,18 @@ pub(crate) enum Event {
     Committed {
         site: usize,
         reign: u64,
+    },
+    /// The store has done with the write of one record, well or not.
+    RecordWritten {
+        site: usize,
+        reign: u64,
+        step: StepId,
+    },
+    /// A record that could not be written is tried again.
+    RecordAgain {
+        site: usize,
+        reign: u64,
+        step: StepId,
     },
     /// Orders may be due again.
     Repeat {
@@ -103,6 +117,12 @@ pub(crate) enum Event {
         site: usize,
         drive: DriveId,
         generation: Generation,
+    },
+    /// A word about nodes that are well must have left by now.
+    Overdue {
+        site: usize,
+        reign: u64,
+        awaited: Awaited,
     },
     End,
 }
@@ -224,6 +244,8 @@ impl World {
         match event {
             Event::Lead { site } => self.lead(site),
             Event::Committed { site, reign } => self.committed(site, reign),
+            Event::RecordWritten { site, reign, step } => self.record_written(site, reign, step),
+            Event::RecordAgain { site, reign, step } => self.record_again(site, reign, step),
             Event::Repeat { site, reign } => self.repeat_orders(site, reign),
             Event::Silence { connection } => self.listen_for(connection),
             Event::RegistryNotices { connection } => self.registry_notices(connection),
@@ -243,6 +265,7 @@ impl World {
             Event::Undo(undo) => self.undo(undo),
             Event::TroubleEnds => self.trouble_ends(),
             Event::Deadline { site, drive, generation } => self.deadline(site, drive, generation),
+            Event::Overdue { site, reign, awaited } => self.overdue(site, reign, awaited),
             Event::End => {
                 self.ended = true;
                 self.settled();

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! order about a drive     the drive, its node                          label order: and the volumes that it changes
-//! word about a volume     the volume, its attachments, and of its drive as above
+//! word about a volume     the volume, its attachments, also those that are over, and of its drive as above
 //! word to or of a node    the node, its drives, and of the volumes on them as above
 //! word on an action       what it changed, and of each drive as above; everything, if it is about none
 //! ```
@@ -142,7 +142,13 @@ impl Cluster {
             Subject::Everything => Ground::Everything,
         };
         let answered = match &effects.reply {
-            Reply::Nothing | Reply::Registered(_) | Reply::Certify(_) => Ground::of([]),
+            Reply::Nothing | Reply::Certify(_) => Ground::of([]),
+            // Its orders may be about drives that were taken over from the node.
+            Reply::Registered(answer) => answer
+                .allowed
+                .iter()
+                .chain(&answer.unknown)
+                .fold(Ground::of([]), |all, order| all.and(self.ground_of_order(order))),
             Reply::Adopted => Ground::Everything,
             Reply::Volume(volume) => self.ground_of_volume(*volume),
             Reply::Acted(outcomes) => outcomes
@@ -226,7 +232,9 @@ fn keys_of_volume(volume: &Volume) -> impl Iterator<Item = RecordKey> {
     let attachments =
         volume.attachments.values().map(|known| RecordKey::Attachment(known.record.id));
     let nodes = volume.attachments.keys().map(|node| RecordKey::Node(*node));
-    attachments.chain(nodes).chain([RecordKey::Volume(volume.record.id)])
+    // That a use is over rests on its record being gone.
+    let over = volume.over.values().map(|id| RecordKey::Attachment(*id));
+    attachments.chain(over).chain(nodes).chain([RecordKey::Volume(volume.record.id)])
 }
 
 fn changed(change: &Change) -> VolumeId {
@@ -237,5 +245,133 @@ fn changed(change: &Change) -> VolumeId {
         | Change::Erase { volume, .. }
         | Change::Formatted { volume }
         | Change::Withdraw { volume } => *volume,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{DRIVE, act, device, lead, register, registered, says, volume_on};
+    use super::super::{AttachmentState, Records, Refused};
+    use super::*;
+    use crate::agent::{Agent, AttachAtStart, RecordFound};
+    use crate::cms::{Action, Target};
+    use crate::ids::Incarnation;
+    use crate::message::{Answer, AnswerResult};
+    use crate::rules::Rules;
+    use crate::volume::orders::{UseAnswer, UseOrder, UseResult};
+
+    const A: SessionNumber = SessionNumber::from_number(1);
+
+    /// Two nodes, with a drive each; that of the first is in operation.
+    fn cluster() -> Cluster {
+        let (mut cluster, _) = lead(Records::default(), 1);
+        for (session, name) in [(1, "node-a"), (2, "node-b")] {
+            let (rules, start) = (Rules::default(), Incarnation::from_bits(session.into()));
+            let (found, devices) = (RecordFound::Absent(None), vec![device(name)]);
+            let agent = Agent::start(rules, start, found, devices, AttachAtStart::default()).0;
+            let effects = register(&mut cluster, session, says(&agent, name)).unwrap();
+            assert_eq!(registered(&effects).session.get(), session);
+        }
+        let (effects, _) = act(&mut cluster, Action::AddDevice(target("node-a")));
+        let Order { drive, ordered, incarnation, .. } = effects.orders[0].1;
+        let answer = Answer { drive, ordered, incarnation, result: AnswerResult::Done };
+        cluster.apply(Event::Answer { session: A, answer }, 0).unwrap();
+        cluster
+    }
+
+    fn target(serial: &str) -> Target {
+        Target { host: None, device: serial.into() }
+    }
+
+    fn keys(ground: Ground) -> BTreeSet<RecordKey> {
+        match ground {
+            Ground::These(keys) => keys,
+            Ground::Everything => panic!("it does not rest on everything"),
+        }
+    }
+
+    /// Applies an event, and gives what its outcome rests on: never less than what was written.
+    fn applied(cluster: &mut Cluster, event: Event) -> Result<(Effects, Ground), Refused> {
+        let subject = event.subject();
+        let effects = cluster.apply(event, 0)?;
+        let ground = cluster.ground(&subject, &effects);
+        if let Ground::These(keys) = &ground {
+            assert!(keys.contains(&RecordKey::Registry), "the term");
+            assert!(effects.writes.iter().all(|write| keys.contains(&write.key())), "{keys:?}");
+        }
+        Ok((effects, ground))
+    }
+
+    fn acts(cluster: &mut Cluster, action: Action) -> Ground {
+        let event = Event::Act { actions: vec![action], asked_by: "me".into(), dry_run: false };
+        applied(cluster, event).unwrap().1
+    }
+
+    #[test]
+    fn a_word_about_a_drive_rests_on_it_and_its_node_alone() {
+        let mut cluster = cluster();
+        let node = cluster.drive(DRIVE).unwrap().record.node;
+        let own =
+            BTreeSet::from([RecordKey::Registry, RecordKey::Node(node), RecordKey::Drive(DRIVE)]);
+        for action in [Action::AddDevice(target("node-a")), Action::RemoveDevice(target("node-a"))]
+        {
+            assert_eq!(keys(acts(&mut cluster, action)), own);
+        }
+        let (_, order) = cluster.owed(DRIVE).unwrap();
+        assert_eq!(keys(cluster.ground_of_order(&order)), own);
+        assert_eq!(acts(&mut cluster, Action::AddDevice(target("nobody"))), Ground::Everything);
+    }
+
+    #[test]
+    fn a_word_about_a_volume_rests_on_its_drive_and_on_who_uses_it() {
+        let mut cluster = cluster();
+        let volume = volume_on(&mut cluster, A, DRIVE);
+        let node = cluster.drive(DRIVE).unwrap().record.node;
+        let id = AttachmentId::from_bits(30);
+        let request = VolumeRequest::Attach { id, volume, node, read_only: false };
+        let event = Event::Volume { request, asked_by: "me".into() };
+        let (effects, ground) = applied(&mut cluster, event).unwrap();
+        let all = BTreeSet::from([
+            RecordKey::Registry,
+            RecordKey::Node(node),
+            RecordKey::Drive(DRIVE),
+            RecordKey::Volume(volume),
+            RecordKey::Attachment(id),
+        ]);
+        assert_eq!(keys(ground), all);
+        let [(_, order)] = &effects.volume_orders[..] else { panic!("{effects:?}") };
+        assert_eq!(keys(cluster.ground_of_volume_order(order)), all);
+        let VolumeOrder::Use(order) = order else { panic!("{order:?}") };
+        let UseOrder { grant, incarnation, .. } = *order;
+        let (epoch, granted) = (grant.epoch, grant.granted);
+        let answer = UseAnswer { volume, incarnation, epoch, granted, result: UseResult::Done };
+        applied(&mut cluster, Event::UseAnswer { session: A, answer }).unwrap();
+        let attachment = &cluster.volume(volume).unwrap().attachments[&node];
+        assert_eq!(attachment.record.state, AttachmentState::Attached);
+        // A word about the node rests on all of it as well.
+        assert!(keys(cluster.ground_of_node(node)).is_superset(&all));
+        is_detached(&mut cluster, volume, &all);
+        // That there is no volume rests on its record being gone.
+        let other = VolumeId::from_bits(99);
+        let gone = BTreeSet::from([RecordKey::Registry, RecordKey::Volume(other)]);
+        assert_eq!(keys(cluster.ground_of_volume(other)), gone);
+    }
+
+    /// The story: the record of a use that was over could not be removed. Who asked was told that nobody uses the
+    /// volume, the registry died, and to the next one it was in use still, by a node that had gone for good meanwhile.
+    fn is_detached(cluster: &mut Cluster, volume: VolumeId, all: &BTreeSet<RecordKey>) {
+        let request = VolumeRequest::Detach { volume, node: None };
+        let event = Event::Volume { request, asked_by: "me".into() };
+        let (effects, _) = applied(cluster, event.clone()).unwrap();
+        let [(_, VolumeOrder::Use(order))] = &effects.volume_orders[..] else {
+            panic!("{effects:?}")
+        };
+        let UseOrder { grant, incarnation, .. } = *order;
+        let (epoch, granted) = (grant.epoch, grant.granted);
+        let answer = UseAnswer { volume, incarnation, epoch, granted, result: UseResult::Done };
+        applied(cluster, Event::UseAnswer { session: A, answer }).unwrap();
+        assert!(cluster.volume(volume).unwrap().attachments.is_empty());
+        let (effects, ground) = applied(cluster, event).unwrap();
+        assert_eq!((effects.writes, keys(ground)), (vec![], all.clone()));
     }
 }

@@ -65,6 +65,7 @@ impl Cluster {
             uses: BTreeSet::new(),
             by_fill: BTreeSet::new(),
             left_over: BTreeSet::new(),
+            half_purged: BTreeSet::new(),
         };
         for record in nodes {
             this.insert_node(record);
@@ -79,6 +80,7 @@ impl Cluster {
             this.insert_attachment(record);
         }
         this.note_left_over();
+        this.note_half_purged();
         this
     }
 
@@ -109,6 +111,7 @@ impl Cluster {
             uses: self.uses.iter().filter(|(node, _)| nodes.contains(node)).copied().collect(),
             by_fill: BTreeSet::new(),
             left_over: BTreeSet::new(),
+            half_purged: BTreeSet::new(),
         }
     }
 

@@ -218,6 +218,8 @@ pub struct Cluster {
     by_fill: BTreeSet<volumes::Rank>,
     /// Volumes that nobody is to finish, from before this registry started.
     left_over: BTreeSet<VolumeId>,
+    /// Hosts whose purge a registry before has begun and not finished.
+    half_purged: BTreeSet<NodeId>,
 }
 
 /// A node: its record, and what is known of it since this registry started.

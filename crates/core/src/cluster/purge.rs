@@ -9,7 +9,8 @@ use super::records::Write;
 use super::{About, Cluster, Contact, Effects, Notice, State};
 use crate::cms::{Code, Outcome, Reason};
 use crate::device::Observed;
-use crate::ids::NodeId;
+use crate::ids::{DriveId, NodeId};
+use crate::order::{Generation, Goal};
 
 impl Cluster {
     pub(super) fn is_purged(&self, node: NodeId) -> bool {
@@ -25,7 +26,8 @@ impl Cluster {
         effects: &mut Effects,
     ) -> Outcome {
         let node = &self.nodes[&id];
-        if node.record.purged {
+        let begun = node.record.purged;
+        if begun && self.drives_not_given_up(id).is_empty() {
             return Outcome::new(Code::Already);
         }
         if node.session.is_some() {
@@ -40,22 +42,7 @@ impl Cluster {
         self.mark(id, true, effects);
         for drive in drives {
             outcome.dependent.extend(self.volumes_on(drive));
-            self.lose_volumes(drive, now_ms, effects);
-            let generation = self.raised(self.drives[&drive].record.generation);
-            self.change_drive(drive, effects, |record| {
-                record.generation = generation;
-                record.removal_wanted = false;
-                record.wipe = None;
-                record.volumes.clear();
-                asked_by.clone_into(&mut record.asked_by);
-                match record.state {
-                    State::Attaching | State::Attached | State::Closing => {
-                        record.state = State::Closing;
-                        record.since_ms = now_ms;
-                    }
-                    State::Unknown | State::Detached => {}
-                }
-            });
+            self.give_up(drive, asked_by, now_ms, effects);
             outcome.drives.push(Outcome { drive: Some(drive), ..Outcome::new(Code::Ok) });
         }
         let text = format!("Host {name} was purged: its machine is taken for gone.");
@@ -63,6 +50,60 @@ impl Cluster {
         self.take_drives_for_gone(id);
         self.settle_newcomers(effects);
         outcome
+    }
+
+    fn give_up(&mut self, drive: DriveId, asked_by: &str, now_ms: u64, effects: &mut Effects) {
+        self.lose_volumes(drive, now_ms, effects);
+        let generation = self.raised(self.drives[&drive].record.generation);
+        self.change_drive(drive, effects, |record| {
+            record.generation = generation;
+            record.removal_wanted = false;
+            record.wipe = None;
+            record.volumes.clear();
+            asked_by.clone_into(&mut record.asked_by);
+            match record.state {
+                State::Attaching | State::Attached | State::Closing => {
+                    record.state = State::Closing;
+                    record.since_ms = now_ms;
+                }
+                State::Unknown | State::Detached => {}
+            }
+        });
+    }
+
+    /// The drives of a purged host that are not as a purge leaves them: a store that keeps each record by itself may
+    /// have the host's, which decides, and not yet theirs.
+    fn drives_not_given_up(&self, id: NodeId) -> Vec<DriveId> {
+        let drives = self.nodes[&id].drives.iter().copied();
+        let kept = |drive: &DriveId| {
+            let record = &self.drives[drive].record;
+            record.state.goal() == Goal::Attach
+                || record.removal_wanted
+                || record.wipe.is_some()
+                || !record.volumes.is_empty()
+        };
+        drives.filter(kept).collect()
+    }
+
+    /// Finishes the purges that a registry before has begun. Before anything is said about those drives, or one of them
+    /// is found elsewhere: its generation must be above all that its machine has seen.
+    pub(super) fn finish_purges(&mut self, now_ms: u64, effects: &mut Effects) {
+        for id in std::mem::take(&mut self.half_purged) {
+            // A person may have said meanwhile that it is back.
+            if !self.is_purged(id) {
+                continue;
+            }
+            for drive in self.drives_not_given_up(id) {
+                let asked_by = self.drives[&drive].record.asked_by.clone();
+                self.give_up(drive, &asked_by, now_ms, effects);
+            }
+        }
+    }
+
+    pub(super) fn note_half_purged(&mut self) {
+        let purged = self.nodes.values().filter(|node| node.record.purged);
+        let purged = purged.map(|node| node.record.id);
+        self.half_purged = purged.filter(|id| !self.drives_not_given_up(*id).is_empty()).collect();
     }
 
     /// What was last reported of a machine does not count any more: a drive of it may be anywhere.
@@ -83,16 +124,18 @@ impl Cluster {
         Ok(())
     }
 
-    /// A drive that turns up elsewhere belongs there, if its host was purged, or has reported that it is gone.
+    /// A drive that turns up elsewhere belongs there, if its host was purged, has reported it gone, or never was.
     pub(super) fn bring_over(&mut self, to: NodeId, device: &Observed, effects: &mut Effects) {
         let moved = self.fitting(device).find(|id| {
             let from = self.drives[id].record.node;
-            from != to && (self.is_purged(from) || self.has_left(*id))
+            from != to && (self.is_purged(from) || self.has_left(*id) || self.is_nobodys(*id))
         });
         let Some(id) = moved else { return };
         let from = self.drives[&id].record.node;
         let purged = self.is_purged(from);
-        self.nodes.get_mut(&from).expect("drives name known nodes").drives.remove(&id);
+        if let Some(node) = self.nodes.get_mut(&from) {
+            node.drives.remove(&id);
+        }
         self.nodes.get_mut(&to).expect("it registers").drives.insert(id);
         self.change_drive(id, effects, |record| {
             record.node = to;
@@ -105,11 +148,18 @@ impl Cluster {
         });
         // What its old agent said of it does not count any more.
         self.drives.get_mut(&id).expect("found above").contact = Contact::Silent;
-        let old = self.nodes[&from].record.name.clone();
+        let old = self.name_of(from);
         let was = if purged { ", a host that was given up" } else { ", which has it no more" };
         let text = format!("{} came from {old}{was}.", self.describe(id));
         effects.notices.push(Notice::warning("DriveMoved", About::Drive(id), text));
         effects.orders.extend(self.owed(id));
+    }
+
+    /// Nothing was ever wanted of it, and its node has no record: a store that keeps each record by itself may have
+    /// been given the node's in vain, so that nobody was told of either.
+    fn is_nobodys(&self, id: DriveId) -> bool {
+        let record = &self.drives[&id].record;
+        record.generation == Generation::ZERO && !self.nodes.contains_key(&record.node)
     }
 
     fn mark(&mut self, id: NodeId, purged: bool, effects: &mut Effects) {
@@ -130,7 +180,7 @@ mod tests {
     use super::*;
     use crate::agent::{Agent, AttachAtStart, Event as AgentEvent, RecordFound};
     use crate::cluster::testing::{
-        DRIVE, act, device, lead, register, registered, says, volume_on,
+        DRIVE, act, device, lead, register, registered, says, store, volume_on,
     };
     use crate::cluster::{Event, Records, VolumeState};
     use crate::cms::{Action, Target};
@@ -138,7 +188,6 @@ mod tests {
     use crate::label::change::{Basis, LabelTold};
     use crate::label::extents::Extent;
     use crate::message::{Answer, AnswerResult, Order};
-    use crate::order::Goal;
     use crate::rules::Rules;
 
     fn agent(serial: &str) -> Agent {
@@ -247,6 +296,78 @@ mod tests {
         confirm(&mut cluster, 3, &order);
         told(&mut cluster, 3, space.extents);
         assert_eq!(state(&cluster), Some(VolumeState::Created), "a person said that it is back");
+    }
+
+    /// What was durable of a purge when the registry died: the first so many of its records. Gives the next registry.
+    fn after_half_a_purge(written: usize) -> (Cluster, Agent) {
+        let (mut cluster, writes) = lead(Records::default(), 1);
+        let mut records = Records::default();
+        store(&mut records, writes);
+        let mut agent = agent("S1");
+        let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
+        agent.step(AgentEvent::Registered(registered(&effects)));
+        store(&mut records, effects.writes);
+        let (effects, _) = act(&mut cluster, add_host(false));
+        agent.step(AgentEvent::Order(effects.orders[0].1.clone()));
+        store(&mut records, effects.writes);
+        agent.step(AgentEvent::SessionLost);
+        cluster.apply(Event::SessionClosed(SessionNumber::from_number(1)), 0).unwrap();
+        let action = Action::PurgeHost { host: "node-a".into() };
+        let (effects, _) = act(&mut cluster, action);
+        assert_eq!(effects.writes.len(), 2, "the host, and its drive");
+        store(&mut records, effects.writes.into_iter().take(written).collect());
+        (lead(records, 2).0, agent)
+    }
+
+    /// The story: of a purge the host's record was durable and the drive's was not when the registry died. The next one
+    /// held the host for purged and its drive for attached, for ever; and a repeated purge was told that it was done.
+    #[test]
+    fn a_purge_of_which_the_first_record_is_there_is_finished() {
+        let (mut cluster, agent) = after_half_a_purge(1);
+        let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
+        let order = &registered(&effects).unknown[0];
+        assert_eq!((order.ordered.goal, order.given_up), (Goal::Detach, true));
+        let generation = cluster.drive(DRIVE).unwrap().record.generation;
+        assert_eq!(order.ordered.stamp.generation, generation);
+        assert!(agent.in_force(DRIVE).unwrap().stamp.generation < generation);
+
+        let (mut cluster, _) = after_half_a_purge(1);
+        assert_eq!(purge_host(&mut cluster).code, Code::Ok, "it was not done");
+        assert_eq!(purge_host(&mut cluster).code, Code::Already);
+        let (mut cluster, _) = after_half_a_purge(2);
+        assert_eq!(purge_host(&mut cluster).code, Code::Already);
+    }
+
+    /// The story: such a drive was found in another node, and was to be closed there under the very generation under
+    /// which its old node had attached it.
+    #[test]
+    fn a_drive_of_a_half_purged_host_is_brought_over_under_a_higher_generation() {
+        let (mut cluster, agent) = after_half_a_purge(1);
+        let seen = agent.in_force(DRIVE).unwrap().stamp.generation;
+        let other = self::agent("S1");
+        register(&mut cluster, 2, says(&other, "node-b")).unwrap();
+        let record = &cluster.drive(DRIVE).unwrap().record;
+        assert_eq!((record.state, record.take_over), (State::Closing, true));
+        assert!(record.generation > seen);
+    }
+
+    /// The story: the record of a new node could not be written, that of its drive could, and the registry died. To the
+    /// next one the node was another, and its own drive looked like one of a node that never was: denied for ever.
+    #[test]
+    fn a_drive_whose_node_was_never_written_is_the_next_ones_who_has_it() {
+        let (mut cluster, writes) = lead(Records::default(), 1);
+        let mut records = Records::default();
+        store(&mut records, writes);
+        let agent = agent("S1");
+        let effects = register(&mut cluster, 1, says(&agent, "node-a")).unwrap();
+        store(&mut records, effects.writes);
+        records.nodes.clear();
+        let mut cluster = lead(records, 2).0;
+        register(&mut cluster, 2, says(&agent, "node-a")).unwrap();
+        assert_eq!(cluster.newcomers().count(), 0);
+        let record = &cluster.drive(DRIVE).unwrap().record;
+        assert_eq!((record.state, record.take_over), (State::Unknown, false));
+        assert_eq!(cluster.node(record.node).unwrap().record.name.as_str(), "node-a");
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Cluster {
         let reports: BTreeMap<_, _> =
             drives.into_iter().map(|report| (report.drive, report)).collect();
         self.make_again(id, &reports, &devices, now_ms, &mut effects);
-        self.finish_left_over(&mut effects);
+        self.finish_left_over(now_ms, &mut effects);
         self.take_inventory(id, devices, fresh.drives, now_ms, &mut effects);
         let (allowed, unknown) = self.settle(id, &reports, now_ms, &mut effects);
         // The answer has them.

@@ -192,7 +192,7 @@ impl Cluster {
         self.nodes.get(&node).is_some_and(|node| node.session.is_some())
     }
 
-    fn name_of(&self, node: NodeId) -> String {
+    pub(super) fn name_of(&self, node: NodeId) -> String {
         let known = self.nodes.get(&node).map(|node| node.record.name.to_string());
         known.unwrap_or_else(|| format!("a node that is not known ({node})"))
     }

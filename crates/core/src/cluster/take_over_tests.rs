@@ -6,7 +6,8 @@ use crate::cluster::testing::{
     DRIVE, act, device, lead, register, registered, says, store, volume_on,
 };
 use crate::cluster::{
-    Cluster, Effects, Event, Newcomer, Records, Refused, Reply, State, StateHash,
+    Cluster, Effects, Event, Ground, Newcomer, RecordKey, Records, Refused, Reply, State,
+    StateHash, Subject,
 };
 use crate::cms::{Action, Code, Outcome, Reason, TakeOver, Target};
 use crate::device::{Denied, LabelSeen, Observed};
@@ -287,6 +288,22 @@ fn a_copy_is_not_taken_over_and_of_two_that_look_alike_neither() {
     let (_, outcome) = act(&mut cluster, wish("node-b:/dev/sdc", "S1", None));
     assert!(matches!(outcome.reasons[..], [Reason::Obstacle(Obstacle::LooksAlike { .. })]));
     assert_eq!(take_over(&mut cluster).1.code, Code::Ok);
+}
+
+/// The story: a drive was taken over from a node that was away, and its record could not be written. The node came back
+/// and was told to close the drive, under a generation that was in no record: the registry died, and the next one was
+/// refused by that node as one that had gone back in time.
+#[test]
+fn the_answer_to_an_old_node_rests_on_the_drive_that_was_taken_from_it() {
+    let (mut cluster, mut agent_a) = in_operation();
+    agent_a.step(AgentEvent::SessionLost);
+    goes_silent(&mut cluster, A, 0);
+    take_over(&mut cluster);
+    let effects = register(&mut cluster, 3, says(&agent_a, "node-a")).unwrap();
+    assert_eq!(registered(&effects).unknown[0].drive, DRIVE);
+    let subject = Subject::Session(SessionNumber::from_number(3));
+    let Ground::These(keys) = cluster.ground(&subject, &effects) else { panic!("not on all") };
+    assert!(keys.contains(&RecordKey::Drive(DRIVE)), "{keys:?}");
 }
 
 /// node-a was silent, node-b has the drive now; every later word of node-a is in this test.

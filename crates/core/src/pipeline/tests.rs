@@ -1,3 +1,5 @@
+//! Stories of writes that go beside each other, and every order kept, beside the slow way to know.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -103,6 +105,23 @@ fn what_may_begin_is_not_held_up_by_what_is_decided_later() {
     assert_eq!(begin(&mut pipeline), []);
 }
 
+/// A registration changed a drive, then its node, then the drive once more. With the first write of the drive the gate
+/// was told that the drive is as decided: the answer left, the process ended, and the next one knew nothing of it.
+#[test]
+fn a_decision_that_writes_a_record_twice_is_durable_with_the_second() {
+    let mut pipeline = Played::default();
+    pipeline.add(7, [("drive", 1), ("node", 2), ("drive", 3)]);
+    let begun = begin(&mut pipeline);
+    // What is decided next goes in place of the second.
+    pipeline.add(8, [("drive", 4)]);
+    assert_eq!(pipeline.done(begun[0].0), ("drive", 6));
+    let begun = begin(&mut pipeline);
+    assert_eq!(pipeline.done(begun[0].0), ("node", 7));
+    let begun = begin(&mut pipeline);
+    assert_eq!(writes(&begun), [4]);
+    assert_eq!(pipeline.done(begun[0].0), ("drive", 8));
+}
+
 /// As after the start of a large cluster. Where each step looks through all of them, this takes minutes.
 #[test]
 fn much_that_waits_costs_no_more_for_each_step() {
@@ -144,7 +163,7 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 /// All that was asked for, and what of it is durable: by record, the last write made.
 #[derive(Default)]
 struct Ledger {
-    /// The writes of each action, as they were asked for.
+    /// The writes of each action, as they were asked for. Its number is its place, from 1.
     actions: Vec<Vec<(u8, u32)>>,
     durable: BTreeMap<u8, u32>,
 }
@@ -152,6 +171,20 @@ struct Ledger {
 impl Ledger {
     fn has(&self, (key, write): (u8, u32)) -> bool {
         self.durable.get(&key).is_some_and(|last| *last >= write)
+    }
+
+    /// Up to which action all writes of a record are there.
+    fn whole(&self, key: u8) -> usize {
+        let there = |action: &Vec<(u8, u32)>| {
+            action.iter().filter(|(other, _)| *other == key).all(|write| self.has(*write))
+        };
+        self.actions.iter().take_while(|action| there(action)).count()
+    }
+
+    /// How many actions have this record in them, up to a number.
+    fn with(&self, key: u8, number: usize) -> usize {
+        let first = self.actions.iter().take(number);
+        first.filter(|action| action.iter().any(|(other, _)| *other == key)).count()
     }
 
     /// Every action is there up to a point: no write without those before it.
@@ -175,8 +208,8 @@ proptest! {
                 Move::Add(keys) => {
                     let numbered = |key| { count += 1; (key, count) };
                     let action: Vec<_> = keys.into_iter().map(numbered).collect();
-                    pipeline.add(u64::from(count), action.iter().copied());
-                    ledger.actions.push(action);
+                    ledger.actions.push(action.clone());
+                    pipeline.add(ledger.actions.len().try_into().unwrap(), action);
                 }
                 Move::Begin => {
                     let Some((id, write)) = pipeline.next() else { continue };
@@ -189,9 +222,11 @@ proptest! {
                     let (id, key, write) = begun.remove(pick % begun.len());
                     let (done, number) = pipeline.done(id);
                     prop_assert_eq!(done, key);
-                    prop_assert!(number >= u64::from(write));
                     prop_assert!(ledger.durable.insert(key, write).is_none_or(|last| last < write));
                     prop_assert!(ledger.is_in_order());
+                    let number = usize::try_from(number).unwrap();
+                    let whole = ledger.whole(key);
+                    prop_assert_eq!(ledger.with(key, number), ledger.with(key, whole));
                 }
                 Move::Failed(pick) if !begun.is_empty() => {
                     let (id, ..) = begun.remove(pick % begun.len());

@@ -167,10 +167,12 @@ pub(crate) struct Ledger {
     removed: BTreeMap<(usize, DriveId), Generation>,
     /// Drives opened by their label, because the record was lost, of which the registry has not heard yet.
     by_label: BTreeSet<(usize, DriveId)>,
-    /// Volumes that a client knows to be placed.
-    pub(crate) volumes: BTreeMap<DriveId, BTreeSet<VolumeId>>,
+    /// Volumes that a client knows to be placed, with the drive's generation when it was told.
+    volumes: BTreeMap<DriveId, BTreeMap<VolumeId, Generation>>,
     /// Volumes that clients were told are made, with their size, until they are asked to be deleted.
     kept: BTreeMap<VolumeId, u64>,
+    /// By site: volumes that clients were told are used by nobody, until a use is asked for.
+    unused: BTreeSet<(usize, VolumeId)>,
     /// Volumes that were asked to be deleted.
     given_back: BTreeSet<VolumeId>,
     /// The newest epoch under which each volume was used.

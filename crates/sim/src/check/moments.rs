@@ -1,11 +1,11 @@
 //! The invariants that speak of a moment. Each function is called when its moment comes.
 
 use hotbay_core::cluster::{
-    Cluster, Effects, Event, RegistrationRefused, Reply, VolumeRequest, Write,
+    Cluster, Effects, Event, RegistrationRefused, Reply, State, VolumeRequest, Write,
 };
 use hotbay_core::cms::{Action, Code, Outcome};
-use hotbay_core::ids::DriveId;
-use hotbay_core::message::{Answer, AnswerResult, Registration};
+use hotbay_core::ids::{DriveId, SessionNumber, VolumeId};
+use hotbay_core::message::{Answer, AnswerResult, Order, Registration};
 use hotbay_core::order::{Generation, Goal, Term};
 
 use super::{Invariant, Told, ToldWhat};
@@ -13,7 +13,7 @@ use crate::drive::Work;
 use crate::fault::Fault;
 use crate::machine::short;
 use crate::network::ConnectionId;
-use crate::registry::Caller;
+use crate::registry::{Caller, Site};
 use crate::world::World;
 
 impl World {
@@ -52,7 +52,9 @@ impl World {
         if goal == Goal::Attach && !by_label && removed.is_some_and(|at| generation <= at) {
             self.breaks(Invariant::ReopenedAfterRemoval, what.clone());
         }
-        let volumes = self.ledger.volumes.get(&drive).is_some_and(|volumes| !volumes.is_empty());
+        // An order that was withdrawn before a client was told may still be in force where the newer one has not come.
+        let told = self.ledger.volumes.get(&drive).into_iter().flat_map(|told| told.values());
+        let volumes = told.into_iter().any(|at| generation >= *at);
         // A registry that forgot a part of its past has forgotten the volumes as well.
         let own = self.holds(machine, drive);
         if goal == Goal::Detach && volumes && own && !self.scenario.forked() {
@@ -117,6 +119,14 @@ impl World {
             let what = format!("{} was told to be at {generation}, {goal}", short(drive));
             self.breaks(Invariant::Forgotten, what);
         }
+        let used = |id: &VolumeId| cluster.volume(*id).is_some_and(|it| !it.attachments.is_empty());
+        // Who went back in time may learn of a use again from its node.
+        let forked = self.sites[site].forked;
+        let told = self.ledger.unused.iter().filter(|(told_by, _)| *told_by == site && !forked);
+        if let Some((_, volume)) = told.into_iter().find(|(_, volume)| used(volume)) {
+            let what = format!("{volume} was told to be used by nobody");
+            self.breaks(Invariant::Forgotten, what);
+        }
     }
 
     /// A registry writes; notes the past that it knows of.
@@ -132,6 +142,7 @@ impl World {
     /// A registry's store was replaced: what it told before is not expected of it.
     pub(crate) fn past_is_gone(&mut self, site: usize) {
         self.ledger.told.retain(|(told_by, _), _| *told_by != site);
+        self.ledger.unused.retain(|(told_by, _)| *told_by != site);
         // A purge raises generations that no agent hears of; who restores the past may give them out again.
         let machines = &self.machines;
         self.ledger.removed.retain(|(machine, drive), generation| {
@@ -197,6 +208,10 @@ impl World {
                 }
                 pairs.flat_map(|(action, outcome)| self.tells(site, action, outcome)).collect()
             }
+            (Event::Volume { request: VolumeRequest::Attach { volume, .. }, .. }, _) => {
+                self.ledger.unused.remove(&(site, *volume));
+                Vec::new()
+            }
             (Event::Volume { request: VolumeRequest::Create { id, .. }, .. }, _) => {
                 let process = self.sites[site].process.as_ref().expect("it answers");
                 // Under another id it was placed before.
@@ -253,8 +268,8 @@ impl World {
     /// A reply leaves the registry: 3, 5 and 7.
     pub(crate) fn told(&mut self, site: usize, told: &Told) {
         let Told { drive, generation, goal, what, .. } = *told;
-        let durable = self.sites[site].store.drives.get(&drive);
-        if durable.is_none_or(|record| record.generation < generation) {
+        let durable_at = self.sites[site].store.drives.get(&drive).map(|record| record.generation);
+        if durable_at.is_none_or(|durable| durable < generation) {
             let what = format!("{} at generation {generation}, {goal}", short(drive));
             self.breaks(Invariant::Forgotten, what);
         }
@@ -272,11 +287,36 @@ impl World {
                     let newest = self.ledger.removed.entry((machine, drive)).or_default();
                     *newest = (*newest).max(generation);
                 }
-                if self.is_open(site, drive) {
+                // The answer for a host waits for all of its records, and on a store of single ones that may take long.
+                // What the registry has heard of one drive meanwhile, or was asked, comes after it.
+                let process = self.sites[site].process.as_ref().expect("it answers");
+                let state = process.cluster.drive(drive).map(|drive| drive.record.state);
+                let closed = matches!(state, Some(State::Unknown | State::Detached));
+                let heard_since = self.scenario.records.is_some() && !closed;
+                if self.is_open(site, drive) && !heard_since {
                     let what = format!("{} at generation {generation}", short(drive));
                     self.breaks(Invariant::RemovedWhileOpen, what);
                 }
             }
+        }
+    }
+
+    /// An order leaves the registry: what it was decided on is durable, or agents would know more than the next (7).
+    pub(super) fn order_is_durable(&mut self, site: usize, session: SessionNumber, order: &Order) {
+        let Site { store, process, forked, .. } = &self.sites[site];
+        let Order { drive, ordered, .. } = order;
+        let cluster = process.as_ref().map(|process| &process.cluster);
+        // Who has a drive that is another's closes it above all that it has seen, also what a registry has forgotten.
+        let own = cluster.is_some_and(|cluster| cluster.is_on(*drive, session));
+        let known = cluster.is_some_and(|cluster| cluster.drive(*drive).is_some());
+        let known = known && (own || !forked);
+        let durable = store.drives.get(drive).map(|record| record.generation);
+        let term = store.registry.as_ref().is_some_and(|it| it.terms.contains(&ordered.stamp.term));
+        let written = durable.is_some_and(|durable| durable >= ordered.stamp.generation);
+        if !term || known && !written {
+            let what =
+                format!("{} is ordered to {} at {}", short(*drive), ordered.goal, ordered.stamp);
+            self.breaks(Invariant::Forgotten, what);
         }
     }
 

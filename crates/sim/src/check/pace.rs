@@ -46,6 +46,7 @@ impl<K: PartialEq> Recent<K> {
 impl World {
     /// An order leaves the registry: not too often while nothing has changed.
     pub(crate) fn order_leaves(&mut self, site: usize, session: SessionNumber, order: &Order) {
+        self.order_is_durable(site, session, order);
         let process = self.sites[site].process.as_ref().expect("it sends");
         // What a node has to close for another one goes out with each of its reports, and those tell of changes.
         if !process.cluster.is_on(order.drive, session) {

@@ -1,19 +1,22 @@
 //! What must be so when all trouble has been over for a while: registry and agents agree, every drive is as wished,
 //! and where it is not a true reason is told (2 and 10).
 
-use hotbay_core::cluster::{Drive, State};
+use hotbay_core::cluster::{Drive, DriveRecord, State};
 use hotbay_core::cms::Reason;
 use hotbay_core::message::Obstacle;
+use hotbay_core::order::Generation;
 
 use super::Invariant;
 use crate::machine::short;
-use crate::registry::Process;
+use crate::registry::{Process, Site};
+use crate::store::Store;
 use crate::world::World;
 
 impl World {
     pub(crate) fn settled(&mut self) {
         let found = (0..self.machines.len()).find_map(|machine| self.machine_unsettled(machine));
-        if let Some(what) = found.or_else(|| self.volumes_unsettled()) {
+        let found = found.or_else(|| self.volumes_unsettled());
+        if let Some(what) = found.or_else(|| self.sites.iter().find_map(names_unknown)) {
             self.breaks(Invariant::Unsettled, what);
         }
     }
@@ -121,4 +124,25 @@ impl World {
             _ => false,
         }
     }
+}
+
+/// A record that names another which is not there: part of an action that nobody has finished.
+fn names_unknown(site: &Site) -> Option<String> {
+    // Who went back in time has forgotten records that others name.
+    if site.forked {
+        return None;
+    }
+    let Store { nodes, drives, volumes, attachments, .. } = &site.store;
+    let attachment = attachments.values().find(|record| !volumes.contains_key(&record.volume));
+    if let Some(record) = attachment {
+        return Some(format!("attachment {} is of a volume that is gone", record.id));
+    }
+    // One that nothing was ever wanted of belongs to whoever is seen to have it; this one was not seen since.
+    let wanted = drives.values().filter(|record| record.generation > Generation::ZERO);
+    let homeless = wanted.into_iter().find(|record| !nodes.contains_key(&record.node));
+    let homeless = homeless.map(|record| format!("{} is of no node", short(record.id)));
+    let volumes_of =
+        |record: &DriveRecord| record.volumes.keys().any(|id| !volumes.contains_key(id));
+    let nobodys = drives.values().find(|record| volumes_of(record));
+    homeless.or_else(|| nobodys.map(|record| format!("{} has nobody's place", short(record.id))))
 }

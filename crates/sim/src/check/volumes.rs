@@ -177,7 +177,13 @@ impl World {
 
     /// A client is told of a volume: what is Created is on record, and on its drive's label (7).
     pub(crate) fn volume_told(&mut self, site: usize, told: &VolumeTold) {
-        let VolumeTold::There(Seen { volume, state, size_bytes, drive, .. }) = told else { return };
+        let VolumeTold::There(seen) = told else { return };
+        let Seen { volume, state, size_bytes, drive, attachments } = seen;
+        let known = self.sites[site].process.as_ref().and_then(|it| it.cluster.volume(*volume));
+        // A use may have been asked for since this was decided.
+        if attachments.is_empty() && known.is_some_and(|known| known.attachments.is_empty()) {
+            self.ledger.unused.insert((site, *volume));
+        }
         let (VolumeState::Created, Some(drive)) = (*state, *drive) else { return };
         // What was told before the deletion was asked for may be heard after it.
         if self.ledger.given_back.contains(volume) {
@@ -196,8 +202,9 @@ impl World {
         // A host that was given up is closed whatever it is found to have.
         let cluster = self.sites[site].process.as_ref().map(|process| &process.cluster);
         let known = cluster.and_then(|cluster| cluster.drive(drive));
-        if known.is_some_and(|drive| drive.record.state.goal() == Goal::Attach) {
-            self.ledger.volumes.entry(drive).or_default().insert(*volume);
+        if let Some(known) = known.filter(|drive| drive.record.state.goal() == Goal::Attach) {
+            let told = self.ledger.volumes.entry(drive).or_default();
+            told.entry(*volume).or_insert(known.record.generation);
         }
     }
 
@@ -208,6 +215,7 @@ impl World {
         session: SessionNumber,
         order: &VolumeOrder,
     ) {
+        self.volume_order_is_durable(site, order);
         let reign = self.sites[site].process.as_ref().expect("it sends").reign;
         let (about, number) = match order {
             VolumeOrder::Label(order) => ((order.drive, None), order.basis.sequence),
@@ -219,10 +227,45 @@ impl World {
         let recent = self.ledger.volume_orders.entry((site, about));
         let count = recent.or_insert_with(|| Recent::new(key)).count(key, self.now);
         // Every request that is repeated has the use ordered again, besides the registry's own pace.
-        let most = if about.1.is_some() { 60 } else { ORDERS_IN_A_MINUTE };
+        // What was asked for while a record could not be written leaves all at once.
+        let most = match (about.1, self.scenario.records) {
+            (None, _) => ORDERS_IN_A_MINUTE,
+            (Some(_), None) => 60,
+            (Some(_), Some(_)) => 120,
+        };
         if count > most {
             let what = format!("{count} orders in a minute about volumes on {}", short(about.0));
             self.breaks(Invariant::HotLoop, what);
+        }
+    }
+
+    /// What an order about volumes rests on is durable: that a volume may go, that a use is granted (7).
+    fn volume_order_is_durable(&mut self, site: usize, order: &VolumeOrder) {
+        let volumes = &self.sites[site].store.volumes;
+        let forgotten = match order {
+            VolumeOrder::Label(order) => order.changes.iter().find_map(|change| match change {
+                Change::Free { volume } | Change::Withdraw { volume } => {
+                    let state = volumes.get(volume).map(|record| record.state)?;
+                    let goes = matches!(state, VolumeState::Deleting | VolumeState::Deleted);
+                    (!goes).then_some(*volume)
+                }
+                Change::Place(_)
+                | Change::Grow { .. }
+                | Change::Erase { .. }
+                | Change::Formatted { .. } => None,
+            }),
+            VolumeOrder::Use(UseOrder { volume, grant, .. }) => {
+                // What is taken back may be a use that the registry has forgotten.
+                let durable = volumes.get(volume).map(|record| record.epoch);
+                durable
+                    .filter(|_| grant.granted)
+                    .filter(|durable| *durable < grant.epoch)
+                    .map(|_| *volume)
+            }
+        };
+        if let Some(volume) = forgotten {
+            let what = format!("{volume} is ordered about before that is on record: {order:?}");
+            self.breaks(Invariant::Forgotten, what);
         }
     }
 
@@ -270,6 +313,15 @@ impl World {
             VolumeState::Created => None,
             VolumeState::Lost if self.scenario.forked() || self.scenario.purges => None,
             VolumeState::Lost => text("nobody took it away"),
+            // Of an action that a crash cut short the first record may be there alone. Nobody was told of it, unless by
+            // another registry, and who asked asks again: with that it is placed. Clients are silent by now.
+            VolumeState::Pending
+                if drive.is_none()
+                    && self.scenario.records.is_some()
+                    && (self.scenario.forked() || !self.ledger.kept.contains_key(&id)) =>
+            {
+                None
+            }
             VolumeState::Pending | VolumeState::Deleting | VolumeState::Deleted => {
                 if drive.is_none() {
                     return text("it has no drive");

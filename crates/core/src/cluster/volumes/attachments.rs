@@ -381,6 +381,7 @@ impl Cluster {
         let known = self.volumes.get_mut(&volume).expect("only known volumes are attached");
         if let Some(attachment) = known.attachments.remove(&node) {
             self.uses.remove(&(node, volume));
+            known.over.insert(node, attachment.record.id);
             effects.writes.push(Write::AttachmentGone(attachment.record.id));
         }
         self.forget_fake_device(volume, effects);

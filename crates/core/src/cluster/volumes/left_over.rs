@@ -1,10 +1,11 @@
-//! What a registry before left behind that nobody is to finish: a store that keeps each record by itself may have any
+//! What a registry before left behind that nobody else finishes: a store that keeps each record by itself may have any
 //! first part of an action, and one that others write to may have a part that came too late.
 //!
 //! - Of a volume that was deleted the place goes before the record does. What is found without a place has none on a
 //!   label either; were its drive unknown, its extent would be shown as an orphan and kept.
 //! - Of two volumes of one name, the one that is pending without a place was never told to anybody: it was written
 //!   late, when the next registry had made the other.
+//! - Of a purge the host's record goes first. Its drives are given up as it would have done.
 //!
 //! Noted when the records come into memory, and forgotten with the first agent that registers.
 
@@ -36,7 +37,8 @@ impl Cluster {
         self.left_over = left_over;
     }
 
-    pub(in crate::cluster) fn finish_left_over(&mut self, effects: &mut Effects) {
+    pub(in crate::cluster) fn finish_left_over(&mut self, now_ms: u64, effects: &mut Effects) {
+        self.finish_purges(now_ms, effects);
         for id in std::mem::take(&mut self.left_over) {
             let unused = |volume: &Volume| volume.drive.is_none() && volume.attachments.is_empty();
             if self.volumes.get(&id).is_some_and(unused) {

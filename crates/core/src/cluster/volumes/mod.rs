@@ -122,6 +122,8 @@ pub struct Volume {
     /// The drive whose record has a place for it.
     pub drive: Option<DriveId>,
     pub attachments: BTreeMap<NodeId, Attachment>,
+    /// Of each node the last use that is over. Whoever is told so is told when its record is gone.
+    pub(super) over: BTreeMap<NodeId, AttachmentId>,
     /// It is to be freed, and its agent says that it may still be used, by a use that the registry does not know: that
     /// one is taken back first.
     fence: Option<Epoch>,
@@ -405,6 +407,7 @@ impl Cluster {
             volume.drive = None;
             for (node, attachment) in std::mem::take(&mut volume.attachments) {
                 self.uses.remove(&(node, id));
+                volume.over.insert(node, attachment.record.id);
                 effects.writes.push(Write::AttachmentGone(attachment.record.id));
             }
             match volume.record.state {
@@ -424,7 +427,8 @@ impl Cluster {
         if record.state != VolumeState::Deleted {
             self.volume_by_name.entry(record.name.clone()).or_insert(record.id);
         }
-        let volume = Volume { drive: None, attachments: BTreeMap::new(), fence: None, record };
+        let (attachments, over) = (BTreeMap::new(), BTreeMap::new());
+        let volume = Volume { drive: None, attachments, over, fence: None, record };
         self.volumes.insert(volume.record.id, volume);
     }
 
