@@ -4,9 +4,9 @@
 //! kinds of stores, and a gate serves one of them:
 //!
 //! ```text
-//! one commit after the other   decide() ─ hold ─ hold ─ durable(batch)          lets out what waited for batches so far
+//! one commit after the other   decide() ─ hold ─ hold ─ durable(batch)       lets out what waited for batches so far
 //! each record by itself        decide_records(keys) ─ hold_for(keys) ─ durable_record(key, number)
-//!                                                                               lets out what waited for that alone
+//!                                                                            lets out what waited for that alone
 //! ```
 //!
 //! What waits for everything leaves when all that was decided before it is durable, in either kind.

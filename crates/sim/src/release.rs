@@ -49,7 +49,8 @@ impl World {
             Happens::Act { .. } => Ground::of([]),
             _ => Ground::of(effects.writes.iter().map(Write::key)),
         };
-        let Effects { writes, orders, volume_orders, reply, notices, sessions_end } = effects;
+        let parts: Vec<_> = effects.parts().map(<[Write]>::to_vec).collect();
+        let Effects { writes, orders, volume_orders, reply, notices, sessions_end, .. } = effects;
         self.terms_known(site, &writes);
         if sessions_end {
             self.end_sessions(site);
@@ -58,7 +59,7 @@ impl World {
             note!(self, "registry {site}: {}", notice.text);
         }
         let process = self.sites[site].process.as_mut().expect("still there");
-        process.decide(writes);
+        parts.into_iter().for_each(|part| process.decide(part));
         if let (Reply::Registered(registered), Caller::Agent(_)) = (&reply, caller) {
             for order in registered.allowed.iter().chain(&registered.unknown) {
                 if process.cluster.is_on(order.drive, registered.session) {

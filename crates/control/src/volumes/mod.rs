@@ -197,13 +197,8 @@ impl Volumes {
         node: Option<NodeId>,
         who: &str,
     ) -> Result<(), VolumeError> {
-        // When they are gone nobody knows any more which records told of them.
-        let uses = self.read_of(volume, move |cluster| uses(cluster, volume)).await?;
         self.ask(VolumeRequest::Detach { volume, node }, who).await?;
-        let ground = move |cluster: &Cluster| {
-            cluster.ground_of_volume(volume).and(Ground::of(uses.iter().copied()))
-        };
-        self.wait_on(ground, move |cluster| {
+        self.wait(volume, move |cluster| {
             let mut left = cluster.volume(volume).into_iter().flat_map(|known| &known.attachments);
             let meant = |on: &NodeId| node.is_none_or(|node| node == *on);
             match left.find(|(on, _)| meant(on)) {
@@ -300,21 +295,11 @@ impl Volumes {
         volume: VolumeId,
         look: impl Fn(&Cluster) -> Waited<T> + Clone + Send + 'static,
     ) -> Result<T, VolumeError> {
-        self.wait_on(move |cluster| cluster.ground_of_volume(volume), look).await
-    }
-
-    /// The same, for what rests on more.
-    async fn wait_on<T: Send + 'static>(
-        &self,
-        ground: impl Fn(&Cluster) -> Ground + Clone + Send + 'static,
-        look: impl Fn(&Cluster) -> Waited<T> + Clone + Send + 'static,
-    ) -> Result<T, VolumeError> {
         let mut changes = self.registry.changes();
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             changes.mark_unchanged();
-            let (ground, look) = (ground.clone(), look.clone());
-            let why = match self.read_on(move |cluster| (look(cluster), ground(cluster))).await? {
+            let why = match self.read_of(volume, look.clone()).await? {
                 Waited::Done(done) => return Ok(done),
                 Waited::Gone => return Err(VolumeError::Gone),
                 Waited::Yet(why) => why,
@@ -326,12 +311,6 @@ impl Volumes {
             }
         }
     }
-}
-
-/// The records of the uses of a volume.
-fn uses(cluster: &Cluster, volume: VolumeId) -> Vec<RecordKey> {
-    let uses = cluster.volume(volume).into_iter().flat_map(|known| known.attachments.values());
-    uses.map(|known| RecordKey::Attachment(known.record.id)).collect()
 }
 
 pub(crate) fn find(cluster: &Cluster, name: &str) -> Option<VolumeId> {

@@ -68,7 +68,11 @@ impl Cluster {
         let resolved: Vec<_> = actions.iter().map(|action| self.resolve(action)).collect();
         let carry_out = |cluster: &mut Self| {
             let one = |resolved: Result<Resolved<'_>, Unmet>| match resolved {
-                Ok(resolved) => cluster.carry_out(resolved, asked, &mut effects),
+                Ok(resolved) => {
+                    let outcome = cluster.carry_out(resolved, asked, &mut effects);
+                    effects.end_part();
+                    outcome
+                }
                 Err(Unmet { code, reason }) => Outcome::because(code, reason),
             };
             resolved.into_iter().map(one).collect()
@@ -201,8 +205,13 @@ impl Cluster {
         let ids: Vec<_> = self.nodes[&node].drives.iter().copied().collect();
         let asked = Asked { with_host: true, ..asked };
         let mut drives = Vec::with_capacity(ids.len());
+        // That the host itself is welcome again comes before its drives.
+        let begun = effects.part_ends.last().copied().unwrap_or(0) < effects.writes.len();
         for id in ids {
             let outcome = one(self, id, asked, effects);
+            if !begun {
+                effects.end_part();
+            }
             drives.push(Outcome { drive: Some(id), ..outcome });
         }
         drives.extend(newcomers);

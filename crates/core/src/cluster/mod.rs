@@ -149,12 +149,32 @@ pub struct FreshIds {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Effects {
     pub writes: Vec<Write>,
+    /// Where parts of the writes end that need not wait for each other; the rest is the last one.
+    pub(crate) part_ends: Vec<usize>,
     pub orders: Vec<(SessionNumber, Order)>,
     pub volume_orders: Vec<(SessionNumber, VolumeOrder)>,
     pub reply: Reply,
     pub notices: Vec<Notice>,
     /// Every session is over: agents must register anew.
     pub sessions_end: bool,
+}
+
+impl Effects {
+    /// What is decided from here on is about something else: it need not wait for what was decided before.
+    fn end_part(&mut self) {
+        self.part_ends.push(self.writes.len());
+    }
+
+    /// The writes, as parts that need not wait for each other.
+    pub fn parts(&self) -> impl Iterator<Item = &[Write]> {
+        let ends = self.part_ends.iter().copied().chain([self.writes.len()]);
+        let parts = ends.scan(0, |start, end| {
+            let part = &self.writes[*start..end];
+            *start = end;
+            Some(part)
+        });
+        parts.filter(|part| !part.is_empty())
+    }
 }
 
 /// What the one who brought the event hears.

@@ -15,14 +15,12 @@ fn policy(drive: &str) -> [Value; 2] {
     let spec = json!({ "failurePolicy": "Fail", "matchConstraints": { "resourceRules": [rule] },
                        "validations": [{ "expression": "false", "message": WORDS }] });
     let bound = json!({ "policyName": "forbids-a-drive", "validationActions": ["Deny"] });
-    [
-        json!({ "apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": spec }),
-        json!({ "apiVersion": api, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name, "spec": bound }),
-    ]
+    let object = |kind: &str, spec: &Value| json!({ "apiVersion": api, "kind": kind, "metadata": name, "spec": spec });
+    [object("ValidatingAdmissionPolicy", &spec), object("ValidatingAdmissionPolicyBinding", &bound)]
 }
 
-/// Whoever asks for that drive hears the words of the rule. Volumes on the other one are made and deleted meanwhile, the
-/// controller stays ready, and when the rule is gone the drive is as it was asked for.
+/// Whoever asks for that drive hears the words of the rule. Volumes on the other one are made and deleted meanwhile,
+/// the controller stays ready, and when the rule is gone the drive is as it was asked for.
 pub(crate) fn forbids_one_object(rig: &mut Rig) {
     let labels = rig.agent().labels();
     let is_empty = |label: &Value| label["extents"].as_array().unwrap().is_empty();

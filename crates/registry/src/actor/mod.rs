@@ -6,11 +6,11 @@
 //!                           └──── durable ◀───────┘
 //! ```
 //!
-//! The actor applies an event in memory at once, has its writes made, and puts the reply and the orders behind the gate.
-//! How they are made depends on the store:
+//! The actor applies an event in memory at once, has its writes made, and puts the reply and the orders behind the
+//! gate. How they are made depends on the store:
 //!
-//! - One of its own gets batches. While one batch is being synced the next one is collected, so callers that come at the
-//!   same time share one commit; those just answered get a moment to come back. Nothing leaves before its batch is
+//! - One of its own gets batches. While one batch is being synced the next one is collected, so callers that come at
+//!   the same time share one commit; those just answered get a moment to come back. Nothing leaves before its batch is
 //!   durable. A batch that fails is tried again until it is durable; meanwhile new requests are refused at the door,
 //!   because nothing could be promised.
 //! - A shared one gets each record by itself, many at a time. What is said waits for the records that it rests on. A
@@ -134,8 +134,8 @@ enum Command {
         report: Option<u64>,
         reply: ReplyTo,
     },
-    /// Looks at the state; what it returns is run when all that it saw is durable, or told why that cannot be. `around`:
-    /// what cannot be written now need not be.
+    /// Looks at the state; what it returns is run when all that it saw is durable, or told why that cannot be.
+    /// `around`: what cannot be written now need not be.
     Read {
         look: Look,
         around: bool,

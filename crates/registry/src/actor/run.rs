@@ -219,8 +219,8 @@ impl Actor {
         }
     }
 
-    /// Why nobody gets an answer now. In a batch, what is already decided and not durable stands before every answer, so
-    /// a new caller would only wait with the others.
+    /// Why nobody gets an answer now. In a batch, what is already decided and not durable stands before every answer,
+    /// so a new caller would only wait with the others.
     fn refused_at_the_door(&self) -> Option<CallError> {
         if self.by_record && self.gate.open() < OPEN_MOST {
             return None;
@@ -242,13 +242,13 @@ impl Actor {
         reply: ReplyTo,
     ) {
         let ground = self.ground(|cluster| cluster.ground(subject, &effects));
-        let Effects { writes, orders, volume_orders, reply: result, notices, sessions_end } =
+        self.collect(&effects.parts().collect::<Vec<_>>());
+        let Effects { writes, orders, volume_orders, reply: result, notices, sessions_end, .. } =
             effects;
         if sessions_end {
             self.sessions.clear();
             self.parked.clear();
         }
-        self.collect(&[&writes]);
         // First what was decided, then what follows from it.
         for notice in notices {
             self.hold(Held::Notice(notice), &ground);
@@ -264,7 +264,7 @@ impl Actor {
         if let (Some(session), Some(number)) = (session, report) {
             self.hold(Held::ToAgent(session, ToAgent::ReportTaken { number }), &ground);
         }
-        // An action may be about many drives, and an order is about its own. Else it also rests on all that was decided.
+        // An action may be about many drives, and an order is about its own. Else it rests on all that was decided.
         let decided = match subject {
             Subject::Actions => Ground::of([]),
             _ => Ground::of(writes.iter().map(Change::key)),

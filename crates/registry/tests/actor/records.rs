@@ -2,7 +2,7 @@
 //! again nothing was lost.
 
 use hotbay_core::cluster::{Cluster, State};
-use hotbay_core::cms::Code;
+use hotbay_core::cms::{Action, Code};
 use hotbay_core::ids::DriveId;
 use hotbay_registry::{CallError, Key, Kind, StoreHealth, ToAgent};
 
@@ -184,4 +184,26 @@ async fn while_nothing_can_be_written_every_caller_hears_so() {
     for serial in ["n1-0", "n1-1"] {
         assert_eq!(rig.state(serial).await, State::Attached);
     }
+}
+
+/// A host is added. One of its drives cannot be written; its others go into operation, those after it as well.
+#[tokio::test]
+async fn one_drive_of_a_host_does_not_hold_up_the_others() {
+    let rig = Rig::new();
+    let mut agent = Agent::join(&rig, 1, 4, 64).await;
+    let refused = record(&rig, "n1-1").await;
+    rig.store.refuse(Some(refused));
+    let host = || Action::AddHost { host: "node-1".into(), with_removed: false, returned: false };
+    let answer = in_time("an answer", rig.act(host())).await;
+    assert!(matches!(answer, Err(CallError::NotDurable { .. })), "{answer:?}");
+    for _ in 0..3 {
+        let order = agent.order().await;
+        assert_ne!(order.drive.to_bits(), refused.id);
+        agent.answer(&rig, &order).await.unwrap();
+    }
+    rig.store.refuse(None);
+    let order = agent.order().await;
+    assert_eq!(order.drive.to_bits(), refused.id);
+    agent.answer(&rig, &order).await.unwrap();
+    assert_code(in_time("all", rig.act(host())).await, Code::Already);
 }

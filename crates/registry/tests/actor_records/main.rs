@@ -1,5 +1,5 @@
-//! What the registry's actor promises on a store that keeps each record by itself: all that `actor` asks of it where that
-//! takes batches, and that one record which cannot be written delays its own alone.
+//! What the registry's actor promises on a store that keeps each record by itself: all that `actor` asks of it where
+//! that takes batches, and that one record which cannot be written delays its own alone.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

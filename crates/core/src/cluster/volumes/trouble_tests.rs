@@ -175,8 +175,8 @@ fn what_was_done_is_what_the_order_said_that_was_carried_out() {
     assert!(label.extents.iter().any(|extent| extent.volume == new), "{label:?}");
 }
 
-/// A node gave a volume back and used it again at once. The store kept each record by itself, and had the new use before
-/// the end of the old one; the next registry took whichever it read last, and ended the use under a running pod.
+/// A node gave a volume back and used it again at once. The store kept each record by itself, and had the new use
+/// before the end of the old one; the next registry took whichever it read last, and ended the use under a running pod.
 #[test]
 fn of_two_uses_of_a_node_the_later_one_counts() {
     let mut world = World::new(&[100]);
