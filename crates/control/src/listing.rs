@@ -3,7 +3,7 @@
 //! A list is sorted by where things are. A page begins after a place, so that objects that come and go between two
 //! pages neither shift the rest nor are shown twice.
 
-use hotbay_core::cluster::Cluster;
+use hotbay_core::cluster::{Cluster, Ground};
 use hotbay_core::cms::{Code, Target};
 use hotbay_registry::Registry;
 use serde::Serialize;
@@ -58,8 +58,32 @@ pub(crate) async fn list(
     wanted: Wanted,
     page: Page,
 ) -> Result<Listed, Status> {
-    let reading = registry.read(move |cluster| listed(cluster, wanted, &page));
+    let reading = registry.read_on(move |cluster| {
+        let ground = ground(cluster, &wanted);
+        (listed(cluster, wanted, &page), ground)
+    });
     patiently(registry, reading).await?
+}
+
+/// What the answer rests on: of one object that is there, on that alone.
+fn ground(cluster: &Cluster, wanted: &Wanted) -> Ground {
+    let one = match wanted {
+        Wanted::Drives | Wanted::Nodes | Wanted::Volumes => None,
+        Wanted::Drive(name) => {
+            let target = Target { host: None, device: name.clone() };
+            let known = cluster.newcomer(&target).is_none().then(|| cluster.find(&target).ok());
+            known.flatten().map(|id| cluster.ground_of_drive(id))
+        }
+        Wanted::Node(name) => {
+            let known = cluster.nodes().find(|known| known.record.name.as_str() == name);
+            known.map(|known| cluster.ground_of_node(known.record.id))
+        }
+        Wanted::Volume(name) => {
+            let known = crate::volumes::find(cluster, name).and_then(|id| cluster.volume(id));
+            known.map(|known| cluster.ground_of_volume(known.record.id))
+        }
+    };
+    one.unwrap_or(Ground::Everything)
 }
 
 fn listed(cluster: &Cluster, wanted: Wanted, page: &Page) -> Result<Listed, Status> {
