@@ -265,10 +265,10 @@ impl Actor {
             self.hold(Held::ToAgent(session, ToAgent::ReportTaken { number }), &ground);
         }
         // An action may be about many drives, and an order is about its own. Else it rests on all that was decided.
-        let decided = match subject {
+        let decided = self.ground(|_| match subject {
             Subject::Actions => Ground::of([]),
             _ => Ground::of(writes.iter().map(Change::key)),
-        };
+        });
         for (session, order) in orders {
             if self.cluster.is_on(order.drive, session) {
                 self.pace.sent(order.drive, self.now());
