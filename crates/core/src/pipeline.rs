@@ -206,15 +206,6 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
             self.again.push_back(id);
         }
     }
-
-    /// How many writes are not durable.
-    pub fn len(&self) -> usize {
-        self.steps.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
 }
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ pub struct Snapshot {
     pub registrations_refused: [(&'static str, u64); REFUSALS.len()],
     pub commit_seconds: Histogram,
     pub batch_writes: Histogram,
-    /// Replies, orders and reads that wait for a batch to be durable.
+    /// Replies, orders and reads that wait for what they rest on to be durable.
     pub held: u64,
 }
 

@@ -38,12 +38,12 @@ fn a_record_has_one_write_under_way_and_its_newest_state_waits() {
         }
     }
     assert_eq!(begin(&mut pipeline), []);
-    assert_eq!(pipeline.len(), 2);
+    assert_eq!(pipeline.steps.len(), 2);
     pipeline.done(StepId(1));
     let begun = begin(&mut pipeline);
     assert_eq!(writes(&begun), [4], "two and three are in it");
     assert_eq!(pipeline.done(begun[0].0), ("drive", 4));
-    assert!(pipeline.is_empty());
+    assert!(pipeline.steps.is_empty());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_hundred_volumes_on_a_drive_cost_one_write_of_it() {
     for volume in 1..=100 {
         pipeline.add(volume.into(), [(volume, 0), (1_000, volume)]);
     }
-    assert_eq!(pipeline.len(), 101);
+    assert_eq!(pipeline.steps.len(), 101);
     let begun: Vec<_> =
         std::iter::from_fn(|| pipeline.next().map(|(id, write)| (id, *write))).collect();
     assert_eq!(begun.len(), 100);
@@ -135,7 +135,7 @@ fn much_that_waits_costs_no_more_for_each_step() {
         pipeline.done(id);
         made += 1;
     }
-    assert!(pipeline.is_empty());
+    assert!(pipeline.steps.is_empty());
     assert_eq!(made, 210_000);
 }
 
@@ -237,7 +237,7 @@ proptest! {
                 Move::Done(_) | Move::Failed(_) => {}
             }
         }
-        prop_assert!(pipeline.is_empty());
+        prop_assert!(pipeline.steps.is_empty());
         prop_assert!(ledger.actions.iter().flatten().all(|write| ledger.has(*write)));
     }
 }

@@ -133,10 +133,9 @@ impl CustomResourceStore {
         Ok(Wanted { key, to, ours })
     }
 
-    /// Everything that can be refused is, before anything is written.
+    /// Learns what has to be known before anything is written.
     fn prepare(&mut self, writes: &[Write]) -> Result<(), StoreError> {
         refuse_too_long(writes, VALUE_MAX_BYTES)?;
-        writes.iter().try_for_each(refuse_unfit)?;
         if !self.objects.is_loaded() {
             self.look_up(writes)?;
         }
@@ -188,6 +187,7 @@ impl Store for CustomResourceStore {
     }
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        writes.iter().try_for_each(refuse_unfit)?;
         self.prepare(writes)?;
         writes.iter().try_for_each(|write| self.runner.run(self.write(write)?))
     }

@@ -45,6 +45,7 @@ pub(super) fn write_all<S: Store>(
         stopping: false,
     };
     while !writer.is_over() {
+        writer.try_again();
         writer.begin();
         let Some(heard) = writer.wait(inbox) else { continue };
         if writer.hear(heard).is_none() {
@@ -71,12 +72,20 @@ struct Records<'a, S> {
     stopping: bool,
 }
 
-/// Whoever hears the results is gone.
+/// None: something is lost, or whoever hears the results is gone.
 type GoesOn = Option<()>;
 
 impl<S: Store> Records<'_, S> {
     fn is_over(&self) -> bool {
         self.stopping && self.begun.is_empty()
+    }
+
+    /// What has failed and is due. Before anything is heard: a storm of news must not put it off.
+    fn try_again(&mut self) {
+        let later = self.due.split_off(&(Instant::now(), StepId::LAST));
+        for (_, step) in std::mem::replace(&mut self.due, later) {
+            self.pipeline.again(step);
+        }
     }
 
     fn begin(&mut self) {
@@ -95,18 +104,11 @@ impl<S: Store> Records<'_, S> {
     }
 
     /// What is heard next; none if it is time to try something again.
-    fn wait(&mut self, inbox: &blocking::Receiver<ToWriter>) -> Option<ToWriter> {
+    fn wait(&self, inbox: &blocking::Receiver<ToWriter>) -> Option<ToWriter> {
         let Some((at, _)) = self.due.first().filter(|_| !self.stopping) else {
             return Some(inbox.recv().expect("a sender is kept here"));
         };
-        let heard = inbox.recv_timeout(at.saturating_duration_since(Instant::now()));
-        if heard.is_err() {
-            let later = self.due.split_off(&(Instant::now(), StepId::LAST));
-            for (_, step) in std::mem::replace(&mut self.due, later) {
-                self.pipeline.again(step);
-            }
-        }
-        heard.ok()
+        inbox.recv_timeout(at.saturating_duration_since(Instant::now())).ok()
     }
 
     fn hear(&mut self, heard: ToWriter) -> GoesOn {
