@@ -341,7 +341,7 @@ fn drive_conditions(record: &DriveRecord) -> Vec<Value> {
 
 fn volume_conditions(record: &VolumeRecord) -> Vec<Value> {
     let (holds, reason, message) = match record.state {
-        VolumeState::Pending => (false, "Pending", "it is placed, and not on its drive yet"),
+        VolumeState::Pending => (false, "Pending", "it is asked for, and not on a drive yet"),
         VolumeState::Created => (true, "Created", "it is on its drive"),
         VolumeState::Deleting => (false, "Deleting", "it is to be deleted, as was asked for"),
         VolumeState::Deleted => {

@@ -61,8 +61,10 @@ impl Lab {
 
     fn up(&mut self) {
         self.ok(self.first);
-        let up = "NO_COLOR=1 setsid hotbay up --name guest --data-dir /var/lib/hotbay >/dev/console 2>&1 &";
-        self.ok(up);
+        // The console of a case that failed shows what discovery saw.
+        let log = "NO_COLOR=1 HOTBAY_LOG=info,hotbay_node=debug";
+        let up = "setsid hotbay up --name guest --data-dir /var/lib/hotbay >/dev/console 2>&1 &";
+        self.ok(&format!("{log} {up}"));
         self.wait_ready();
     }
 

@@ -108,6 +108,7 @@ impl Shell {
             self.reports += 1;
             self.unpublished.push_back((self.reports, Instant::now()));
             self.metrics.reported();
+            tracing::debug!(number = self.reports, devices = devices.len(), "telling the registry");
             (self.reported, self.told) = (devices.clone(), conditions.clone());
             self.tell(FromAgent::Report { number: self.reports, devices, conditions });
         }

@@ -26,6 +26,9 @@ const MOST_READ_AT_ONCE: usize = 8;
 /// The mappings among the drives are those that join the paths to one, unless a person has named another.
 const MAPPINGS: &str = "/dev/dm-";
 
+/// A device that is as it was is not read.
+const IF_CHANGED: Needs = Needs { now: Probes::NONE, if_changed: Probes::ALL };
+
 /// What the agent knows and discovery must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Context {
@@ -74,6 +77,8 @@ pub(super) struct Inventory {
     looks: u64,
     /// How many mount tables were taken note of.
     mount_tables: u64,
+    /// While the machine is listed: what was looked at since that began.
+    since_listing: Option<BTreeSet<DeviceNumber>>,
     changed: bool,
 }
 
@@ -101,21 +106,46 @@ enum Reading {
 }
 
 impl Inventory {
+    /// The machine is listed from now on.
+    pub(super) fn listing(&mut self) {
+        self.since_listing = Some(BTreeSet::new());
+    }
+
     /// The machine was listed: what is not there has gone, and what differs is looked at.
-    pub(super) fn listed(&mut self, listed: Listed) {
-        let gone: Vec<_> =
-            self.seen.keys().filter(|path| !listed.contains_key(*path)).cloned().collect();
+    ///
+    /// The listing may have come by a device before an event told of it, and end after the look that the event called
+    /// for. So it does not count for devices that were looked at meanwhile; gives them, to be looked at once more.
+    pub(super) fn listed(&mut self, listed: Listed) -> Vec<Run> {
+        let newer = self.since_listing.take().unwrap_or_default();
+        let counts =
+            |candidate: &Candidate| number_of(candidate).is_none_or(|it| !newer.contains(&it));
+        let is_gone = |(path, seen): &(&String, &Seen)| {
+            !listed.contains_key(*path) && counts(&seen.candidate)
+        };
+        let gone: Vec<_> = self.seen.iter().filter(is_gone).map(|(path, _)| path.clone()).collect();
         for path in gone {
             self.forget(&path);
         }
-        let needs = Needs { now: Probes::NONE, if_changed: Probes::ALL };
-        for (bay, candidate) in listed.into_values() {
-            self.update(bay, candidate, needs);
+        for (bay, candidate) in listed.into_values().filter(|(_, it)| counts(it)) {
+            self.update(bay, candidate, IF_CHANGED);
         }
+        let again = |number: &DeviceNumber| Run {
+            device: self.key(*number),
+            change: Change::Changed,
+            needs: IF_CHANGED,
+        };
+        newer.iter().map(again).collect()
+    }
+
+    fn looked_at(&mut self, number: DeviceNumber) {
+        self.since_listing.iter_mut().for_each(|looked_at| {
+            looked_at.insert(number);
+        });
     }
 
     /// Looks at size and flags of a device that is known, if that is all that is needed. False: more is.
     pub(super) fn probe_quickly(&mut self, run: Run) -> bool {
+        self.looked_at(run.device.number);
         let Needs { now, if_changed } = run.needs;
         let quick = run.change == Change::Changed
             && Candidate::QUICK.contains(now)
@@ -142,6 +172,7 @@ impl Inventory {
 
     /// A device was looked at from outside.
     pub(super) fn probed(&mut self, run: Run, candidate: Option<Located>) -> Outcome {
+        self.looked_at(run.device.number);
         let known = self.paths.get(&run.device.number).cloned();
         match (candidate, known) {
             (Some((bay, candidate)), known) => {

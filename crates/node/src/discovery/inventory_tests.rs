@@ -103,3 +103,37 @@ fn what_the_agent_has_made_of_a_device_is_read_again_once_each_time() {
         inventory.take_context(context.clone());
     }
 }
+
+/// A controller comes before its drive: the machine is listed without it, its event is heard and it is looked at, and
+/// then the listing ends. No event would tell of the drive again.
+#[test]
+fn a_listing_does_not_count_for_what_was_looked_at_since_it_began() {
+    let mut inventory = Inventory::default();
+    let (early, late, grown) = (device("sda", 0), device("sdb", 1), device("sdc", 2));
+    let listed = |devices: [&Candidate; 2]| {
+        devices.map(|device| (device.path.clone(), (None, device.clone()))).into()
+    };
+    inventory.listing();
+    assert_eq!(inventory.listed(listed([&early, &grown])), []);
+
+    inventory.listing();
+    let run = |minor| {
+        let number = DeviceNumber { major: 8, minor };
+        let device = DeviceKey { number, sequence: None };
+        Run { device, change: Change::Changed, needs: Needs::ALL }
+    };
+    assert_eq!(inventory.probed(run(1), Some((None, late.clone()))), Outcome::Other);
+    let size_bytes = 2 * grown.size_bytes;
+    inventory.probed(run(2), Some((None, Candidate { size_bytes, ..grown.clone() })));
+    assert_eq!(inventory.probed(run(3), None), Outcome::NoDrive);
+    let again = inventory.listed(listed([&grown, &device("sdd", 3)]));
+    let numbers: Vec<_> = again.iter().map(|run| run.device.number.minor).collect();
+    assert_eq!(numbers, [1, 2, 3], "which of the two is newer is not known for certain");
+    let known: Vec<_> = inventory.candidates().map(|it| (&*it.path, it.size_bytes)).collect();
+    let expected = [("/dev/sdb", late.size_bytes), ("/dev/sdc", size_bytes)];
+    assert_eq!(known, expected, "the first one has gone; nothing else is as the listing has it");
+
+    inventory.listing();
+    assert_eq!(inventory.listed([].into()), [], "a later listing counts for all");
+    assert_eq!(inventory.candidates().count(), 0);
+}

@@ -180,6 +180,7 @@ impl Discovery {
             match work {
                 Work::Rescan => {
                     self.metrics.count().resyncs += 1;
+                    self.inventory.listing();
                     let selections = self.selections.clone();
                     self.jobs.spawn_blocking(move || Ended::Listed(list(&selections), tables));
                 }
@@ -215,7 +216,9 @@ impl Discovery {
                 self.doubt_mounts(tables);
                 match result {
                     Ok(listed) => {
-                        self.inventory.listed(listed);
+                        for run in self.inventory.listed(listed) {
+                            self.queue.push(run, now);
+                        }
                         self.news.known(&self.inventory);
                     }
                     // Unknown is not the same as empty: what was known before stays.
@@ -248,6 +251,7 @@ impl Discovery {
             }
             Ok(Ended::Read(end)) => {
                 self.metrics.read(end.took);
+                tracing::debug!(path = end.candidate.path, "read within {:?}", end.took);
                 if end.candidate.is_still_there() {
                     if let Some((look, candidate, unfinished)) = self.inventory.read(*end) {
                         let (workers, context) = (self.workers.clone(), self.context.clone());
@@ -276,7 +280,9 @@ impl Discovery {
     }
 
     fn probed(&mut self, run: Run, candidate: Option<Located>) {
-        match self.inventory.probed(run, candidate) {
+        let outcome = self.inventory.probed(run, candidate);
+        tracing::debug!("looked at {}, which {:?}: {outcome:?}", run.device.number, run.change);
+        match outcome {
             Outcome::Same => {}
             Outcome::ToBeRead => self.metrics.probed(run, Probes::INSIDE.without(run.needs.now)),
             Outcome::Other => self.news.known(&self.inventory),
@@ -303,6 +309,8 @@ impl Discovery {
 
     fn publish(&mut self) {
         if let Some(found) = self.inventory.changed() {
+            let (devices, hanging) = (found.devices.len(), &found.hanging);
+            tracing::debug!(devices, ?hanging, "the machine is another now");
             self.found.send_replace(found);
         }
     }
