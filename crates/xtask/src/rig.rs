@@ -18,7 +18,9 @@ use crate::workspace::{TestTarget, Workspace, cargo};
 const CLUSTER: &str = "kubernetes";
 const LAST: &str = "helm";
 /// The tests that have a whole cluster, of which there is one at a time; the others have control planes of their own.
-const ON_THE_CLUSTER: [&str; 3] = ["k8s_claims", "k8s_manifests", "k8s_pods"];
+const ON_THE_CLUSTER: [&str; 2] = ["k8s_manifests", "k8s_pods"];
+/// The tests that take minutes. They begin before the others, so that none of them is left to run alone.
+const LONG: [&str; 5] = ["k8s_leaders", "k8s_rewound", "k8s_people", "k8s_quiet", "k8s_store"];
 /// The component that only the soak needs: Kubernetes' own tests of storage.
 const SUITE: &str = "e2e";
 /// The one that only the bench needs.
@@ -48,9 +50,9 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     let mut steps = steps(workspace, built);
     // Quick, and about one program: before the cases on a cluster.
     let sanity = csi::on_kubernetes(workspace)?;
-    let first_case = steps.iter().position(|step| step.name.starts_with("k8s_"));
+    let on_the_cluster = |step: &Step| ON_THE_CLUSTER.contains(&&*step.name);
     if built != Built::Nothing {
-        let at = first_case.unwrap_or(steps.len());
+        let at = steps.iter().position(on_the_cluster).unwrap_or(steps.len());
         steps.splice(at..at, sanity);
     }
     and_nothing_left(steps)
@@ -101,9 +103,10 @@ fn setup_steps(workspace: &Workspace) -> Vec<Step> {
 fn steps(workspace: &Workspace, built: Built) -> Vec<Step> {
     let mut steps = setup_steps(workspace);
     steps.push(Step { name: "smoke".to_owned(), work: Work::Child(rig(workspace, &["smoke"])) });
-    let (on_the_cluster, others): (Vec<_>, Vec<_>) = names(workspace, TestTarget::needs_k8s)
+    let (on_the_cluster, mut others): (Vec<_>, Vec<_>) = names(workspace, TestTarget::needs_k8s)
         .into_iter()
         .partition(|name| ON_THE_CLUSTER.contains(name));
+    others.sort_by_key(|name| LONG.iter().position(|long| long == name).unwrap_or(LONG.len()));
     let left_out = |name: &&str| {
         let why = "what it needs was not built before, and building it takes the time";
         Step { name: (*name).to_owned(), work: Work::LeftOut(why.to_owned()) }
@@ -117,7 +120,8 @@ fn steps(workspace: &Workspace, built: Built) -> Vec<Step> {
     all.args(others.iter().chain(&on_the_cluster).flat_map(|name| ["--test", name]));
     steps.push(Step { name: "build the cases".to_owned(), work: Work::Child(all) });
     let one = |name: &str, how: fn(Command) -> Work| {
-        let command = test(workspace, &["--test", name]);
+        // They tell how long each of their cases took.
+        let command = test(workspace, &["--test", name, "--", "--nocapture"]);
         Step { name: name.to_owned(), work: how(command) }
     };
     steps.extend(others.iter().map(|name| one(name, Work::Beside)));

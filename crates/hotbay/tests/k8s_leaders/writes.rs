@@ -144,6 +144,7 @@ fn writes_are_few_and_none_where_nothing_changes() {
     let client = dial(rig.controllers[first].csi());
     let id = ["get", "storagenodes", "-o", "jsonpath={.items[0].status.id}"];
     let node = rig.plane.kubectl().run(&id).unwrap();
+    std::thread::sleep(COUNTS);
     settled(&rig, 0);
 
     let since = lines(&rig);

@@ -20,8 +20,8 @@ type Case = (&'static str, fn(&Installed));
 
 const DRIVE_BYTES: u64 = 2 << 30;
 
-/// The cases, in this order: the last ones disturb the most. CI has time for twelve on a whole cluster, and
-/// `k8s_claims` is one; what takes longer is a case of `soak_k8s_cluster`.
+/// The cases, in this order: the last ones disturb the most. CI has time for twelve on a whole cluster; what takes
+/// longer is a case of `soak_k8s_cluster`.
 const CASES: [Case; 11] = [
     ("a claim grows while its pod runs, and outlives agents and pods", volumes::claim),
     ("a raw block volume", volumes::raw_block),
