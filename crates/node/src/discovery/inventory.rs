@@ -18,6 +18,7 @@ use hotbay_host::scan::{self, Candidate, Inside, MountedNow};
 use super::Located;
 use super::labels::Looked;
 use super::read::{ReadEnd, Unfinished, is_alone};
+use super::seen::{Reading, Seen};
 
 /// So many devices are read at a time. Each has a time to answer in, which many children at once would take from each
 /// other; one that hangs gives its place back when its time is over.
@@ -80,29 +81,6 @@ pub(super) struct Inventory {
     /// While the machine is listed: what was looked at since that began.
     since_listing: Option<BTreeSet<DeviceNumber>>,
     changed: bool,
-}
-
-#[derive(Debug)]
-struct Seen {
-    bay: Option<String>,
-    candidate: Candidate,
-    reading: Reading,
-    inside: Option<Inside>,
-    /// The number of the look that `inside` comes from.
-    look: u64,
-    /// What was last told. While another device at the same path is read for the first time, what was there before.
-    told: Option<Looked>,
-    /// The look whose child has not answered yet. Until it does the device is not read again.
-    unfinished: Option<u64>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reading {
-    Idle,
-    Due,
-    Running,
-    /// What is on it may have changed since the child began to read.
-    RunningThenAgain,
 }
 
 impl Inventory {
@@ -226,6 +204,7 @@ impl Inventory {
         seen.look = self.looks;
         seen.inside = Some(seen.as_it_was_known(inside));
         seen.unfinished = unfinished.as_ref().map(|_| self.looks);
+        seen.loops_unclear &= again;
         self.changed |= seen.tell(self.context.ours);
         unfinished.map(|unfinished| (self.looks, candidate, unfinished))
     }
@@ -358,6 +337,7 @@ impl Inventory {
         };
         let other_parts = names(&seen.candidate) != names(&candidate);
         let other_medium = (seen.candidate.size_bytes == 0) != (candidate.size_bytes == 0);
+        let other_loops = seen.has_label() && seen.candidate.loops != candidate.loops;
         let gone = number_of(&seen.candidate).filter(|_| seen.candidate.id != candidate.id);
         (seen.bay, seen.candidate) = (bay, candidate);
         if let Some(number) = gone {
@@ -375,7 +355,9 @@ impl Inventory {
             // What was read of it before is over: it is told again when it was read again, as a whole.
             seen.inside = None;
         }
+        seen.loops_unclear |= other_loops;
         let read = other_medium
+            || other_loops
             || needs.now.intersects(Probes::INSIDE)
             || (!same && needs.if_changed.intersects(Probes::INSIDE));
         if read {
@@ -398,78 +380,6 @@ impl Inventory {
             }
             self.changed = true;
         }
-    }
-}
-
-impl Seen {
-    fn new(bay: Option<String>, candidate: Candidate) -> Self {
-        Self {
-            bay,
-            candidate,
-            reading: Reading::Due,
-            inside: None,
-            look: 0,
-            told: None,
-            unfinished: None,
-        }
-    }
-
-    /// Whether it is that very device, whatever has become of it.
-    fn is(&self, other: &Candidate) -> bool {
-        (self.candidate.id, self.candidate.sequence) == (other.id, other.sequence)
-    }
-
-    fn is_being_read(&self) -> bool {
-        match self.reading {
-            Reading::Idle | Reading::Due => false,
-            Reading::Running | Reading::RunningThenAgain => true,
-        }
-    }
-
-    fn read_again(&mut self) {
-        self.reading = match self.reading {
-            Reading::Idle | Reading::Due => Reading::Due,
-            Reading::Running | Reading::RunningThenAgain => Reading::RunningThenAgain,
-        };
-    }
-
-    /// A device of which nothing was found out this time is still the drive that it was found to be before.
-    fn as_it_was_known(&self, inside: Inside) -> Inside {
-        let Candidate { id, sequence, .. } = self.candidate;
-        let before = self
-            .told
-            .as_ref()
-            .filter(|told| told.device == (id, sequence) && !told.observed.evidence.is_empty());
-        match (inside, before) {
-            (Inside::Seen(Err(error)), Some(told)) => {
-                let evidence = told.observed.evidence.clone();
-                match told.left_alone {
-                    true => Inside::NotOpened(evidence),
-                    false => Inside::Unread { evidence, error },
-                }
-            }
-            (inside, _) => inside,
-        }
-    }
-
-    /// Puts together what is known, and says whether that is something else than was told.
-    fn tell(&mut self, ours: Option<ClusterId>) -> bool {
-        let Some(inside) = &self.inside else { return false };
-        let mut observed = scan::compose(&self.candidate, inside, ours);
-        observed.bay = self.bay.clone().or(observed.bay);
-        let Candidate { id, sequence, .. } = self.candidate;
-        let left_alone = matches!(inside, Inside::NotOpened(_));
-        let now = Looked { observed, device: (id, sequence), look: self.look, left_alone };
-        let other = self.told.as_ref().is_none_or(|told| !told.says_the_same(&now));
-        self.told = Some(now);
-        other
-    }
-
-    /// Whether it cannot be told from others, so that it may be any drive.
-    fn may_be_any(&self) -> bool {
-        let nameless =
-            |told: &Looked| self.unfinished.is_some() && told.observed.evidence.is_empty();
-        self.told.as_ref().is_none_or(nameless)
     }
 }
 

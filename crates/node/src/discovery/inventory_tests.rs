@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hotbay_core::device::{DeviceKind, DeviceNumber, Media, Transport};
+use hotbay_core::device::{DeviceKind, DeviceNumber, LabelSeen, Media, Transport};
 use hotbay_core::discovery::Needs;
 use hotbay_core::discovery::queue::{DeviceKey, Run};
 use hotbay_core::discovery::triage::Change;
 use hotbay_core::evidence::Evidence;
+use hotbay_core::ids::{ClusterId, DriveId, NodeId};
 use hotbay_host::KernelId;
 use hotbay_host::scan::{Candidate, Inside};
-use hotbay_host::worker::LookError;
+use hotbay_host::worker::{LabelLook, LookError, Looked};
 
 use super::{Context, Inventory, MOST_READ_AT_ONCE, Outcome, ReadEnd};
+use crate::discovery::Probes;
 
 pub(in crate::discovery) fn device(name: &str, minor: u32) -> Candidate {
     Candidate {
@@ -136,4 +138,57 @@ fn a_listing_does_not_count_for_what_was_looked_at_since_it_began() {
     inventory.listing();
     assert_eq!(inventory.listed([].into()), [], "a later listing counts for all");
     assert_eq!(inventory.candidates().count(), 0);
+}
+
+/// A volume that a pod uses is a loop device over its drive, where there is no device-mapper.
+#[test]
+fn a_loop_device_of_a_volume_is_never_told_as_a_reason_against_its_drive() {
+    let mut inventory = Inventory::default();
+    let ours = ClusterId::from_bits(1);
+    inventory.take_context(Context { ours: Some(ours), ..Context::default() });
+    let drive = device("sda", 0);
+    let label = LabelSeen {
+        cluster: ours,
+        drive: DriveId::from_bits(2),
+        node: NodeId::from_bits(3),
+        generation: Default::default(),
+        in_operation: true,
+        sequence: 1,
+    };
+    let read = |candidate: Candidate, mappings: &[&str]| {
+        let looked = Looked {
+            id: candidate.id,
+            evidence: candidate.evidence.clone(),
+            label: LabelLook::Valid(label),
+            mappings: mappings.iter().map(|path| (*path).to_owned()).collect(),
+            stray: vec![],
+        };
+        let inside = Inside::Seen(Ok(looked));
+        ReadEnd { candidate, inside, unfinished: None, took: Duration::ZERO }
+    };
+    inventory.listed([(drive.path.clone(), (None, drive.clone()))].into());
+    inventory.due_to_be_read();
+    inventory.read(read(drive.clone(), &[]));
+    assert_eq!(inventory.changed().unwrap().devices[0].observed.denied, []);
+
+    let loops = vec!["/dev/loop7".to_owned()];
+    let (mapped, number) =
+        (Candidate { loops, ..drive.clone() }, DeviceNumber { major: 8, minor: 0 });
+    let run = Run {
+        device: DeviceKey { number, sequence: None },
+        change: Change::Changed,
+        needs: Needs::only(Probes::HIERARCHY | Probes::MOUNTS),
+    };
+    for (candidate, mappings) in [(mapped.clone(), &["/dev/loop7"][..]), (drive, &[])] {
+        assert_eq!(inventory.probed(run, Some((None, candidate.clone()))), Outcome::ToBeRead);
+        assert!(inventory.changed().is_none(), "whose the loop device is, is not known");
+        assert_eq!(inventory.due_to_be_read().len(), 1);
+        inventory.read(read(candidate, mappings));
+        assert!(inventory.changed().is_none(), "it is the volume's");
+    }
+    inventory.probed(run, Some((None, mapped.clone())));
+    inventory.due_to_be_read();
+    inventory.read(read(mapped, &[]));
+    let denied = inventory.changed().unwrap().devices[0].observed.denied.clone();
+    assert_eq!(denied.len(), 1, "somebody else's is told: {denied:?}");
 }

@@ -17,6 +17,7 @@ mod metrics;
 mod mount_tests;
 mod news;
 mod read;
+mod seen;
 
 use std::time::Duration;
 
