@@ -116,9 +116,9 @@ impl Inventory {
     }
 
     fn looked_at(&mut self, number: DeviceNumber) {
-        self.since_listing.iter_mut().for_each(|looked_at| {
+        if let Some(looked_at) = &mut self.since_listing {
             looked_at.insert(number);
-        });
+        }
     }
 
     /// Looks at size and flags of a device that is known, if that is all that is needed. False: more is.
