@@ -36,13 +36,13 @@ impl Cluster {
         }
         let foreign = heard.values().filter_map(|heard| heard.newest_term);
         for foreign in foreign {
-            if !self.registry.terms.contains(&foreign) {
-                self.registry.terms.push(foreign);
+            if !self.registry.has_reigned_under(&foreign) {
+                self.registry.note_term(foreign);
             }
         }
         let highest = self.registry.terms.iter().max_by_key(|term| term.number);
         let next = highest.map_or(Term::first(term), |highest| highest.succeeded_by(term));
-        self.registry.terms.push(next);
+        self.registry.note_term(next);
         effects.writes.push(Write::Registry(self.registry.clone()));
         for (name, heard) in &heard {
             let node = self.node_by_name.get(name).copied();

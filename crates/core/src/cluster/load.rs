@@ -11,7 +11,8 @@ use crate::rules::{Rule, Rules};
 
 impl Cluster {
     /// Takes the lead over what a store holds: makes it a cluster if it is new, and begins a new term. The writes must
-    /// be durable before anything else is said.
+    /// be durable before anything else is said. Whoever could not load the rest, and tries again with the same id,
+    /// leads on under the term that it has: nothing was said under it.
     pub fn lead(
         rules: Rules,
         records: Records,
@@ -25,9 +26,12 @@ impl Cluster {
         });
         let next = match registry.terms.last() {
             None => Some(Term::first(term)),
+            Some(last) if last.id == term => None,
             Some(last) => rules.hold(Rule::TermRises).then(|| last.succeeded_by(term)),
         };
-        registry.terms.extend(next);
+        if let Some(next) = next {
+            registry.note_term(next);
+        }
         let writes = vec![Write::Registry(registry.clone())];
         (Self::under(rules, registry, records), writes)
     }
@@ -156,5 +160,45 @@ impl Cluster {
             record,
         };
         self.drives.insert(drive.record.id, drive);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::{lead, store};
+
+    /// A controller could not list the drives, and tried again every second. Each time it began a new term, until the
+    /// record was too long to be written and nobody could lead any more.
+    #[test]
+    fn whoever_tries_again_leads_under_the_same_term() {
+        let mut disk = Records::default();
+        for _ in 0..3 {
+            let (cluster, writes) = lead(disk.clone(), 7);
+            assert_eq!(cluster.term(), Term::first(TermId::from_bits(7)));
+            store(&mut disk, writes);
+        }
+        let (other, writes) = lead(disk.clone(), 8);
+        store(&mut disk, writes);
+        assert_eq!(other.term().number, 2);
+        assert_eq!(lead(disk, 7).0.term().number, 3, "somebody else has led since");
+    }
+
+    #[test]
+    fn the_past_is_remembered_as_far_as_it_can_matter() {
+        let mut disk = Records::default();
+        let mut reigns = Vec::new();
+        for term in 1..=5_000 {
+            let (cluster, writes) = lead(disk.clone(), term);
+            store(&mut disk, writes);
+            reigns.push(cluster.term());
+        }
+        let record = disk.registry.unwrap();
+        assert_eq!(record.terms.len(), 1_024);
+        assert!(reigns.iter().all(|term| record.has_reigned_under(term)));
+        let foreign = |number| Term { number, id: TermId::from_bits(0) };
+        for number in [4_000, 5_000, 5_001] {
+            assert!(!record.has_reigned_under(&foreign(number)), "{number}");
+        }
     }
 }

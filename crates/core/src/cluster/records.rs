@@ -22,11 +22,31 @@ use crate::wipe::Wipe;
 #[serde(deny_unknown_fields)]
 pub struct RegistryRecord {
     pub cluster: ClusterId,
-    /// Every term that this registry has reigned under, oldest first: how it knows its own past.
+    /// The terms that this registry has reigned under, oldest first: how it knows its own past.
     pub terms: Vec<Term>,
     /// The newest certificate that was issued for a node.
     #[serde(default)]
     pub newest_certificate: CertificateNumber,
+}
+
+/// How many terms a registry remembers. A controller that fails again and again takes one each time, and a record that
+/// only grows would one day be too long for its store.
+const TERMS_MAX: usize = 1_024;
+
+impl RegistryRecord {
+    /// Whether a term is of this registry's past. What came before the oldest that it remembers is taken for that: of
+    /// another past nobody would tell only now.
+    pub fn has_reigned_under(&self, term: &Term) -> bool {
+        let forgotten = |oldest: &Term| term.number < oldest.number;
+        self.terms.contains(term) || self.terms.first().is_some_and(forgotten)
+    }
+
+    /// Adds a term to its past.
+    pub(super) fn note_term(&mut self, term: Term) {
+        self.terms.push(term);
+        let too_many = self.terms.len().saturating_sub(TERMS_MAX);
+        self.terms.drain(..too_many);
+    }
 }
 
 /// One machine with an agent.

@@ -28,7 +28,7 @@ impl Cluster {
     /// What the agent knows and this registry does not.
     pub(super) fn differences(&self, registration: &Registration) -> Vec<Difference> {
         let mut differences = Vec::new();
-        let foreign = |term: &Term| !self.registry.terms.contains(term);
+        let foreign = |term: &Term| !self.registry.has_reigned_under(term);
         if let Some(accepted) = registration.newest_term.filter(foreign)
             && self.rules.hold(Rule::RewoundTerm)
         {

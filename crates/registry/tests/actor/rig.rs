@@ -1,5 +1,6 @@
 //! A registry on a store that waits, fails and dies on request, and agents that are only a session.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -118,7 +119,9 @@ impl Rig {
 
     pub(crate) fn over(memory: Under, wall_ms: fn() -> u64) -> Self {
         let store = MoodyStore::new(memory);
-        let term = TermId::from_bits(u128::from(store.memory.commits()) + 100);
+        // Each start has an id of its own: whoever comes with the same one again is the same start.
+        static STARTS: AtomicU64 = AtomicU64::new(100);
+        let term = TermId::from_bits(STARTS.fetch_add(1, Ordering::Relaxed).into());
         let surroundings = Surroundings {
             cluster: ClusterId::from_bits(1),
             term,
