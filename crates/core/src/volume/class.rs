@@ -123,11 +123,16 @@ impl FromStr for Filesystem {
     }
 }
 
+/// All that may be said of a class, as CSI has it. They are kept with the volume as they were given.
+const PARAMETERS_MAX_BYTES: usize = 4_096;
+
 /// Why the parameters are not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum NotAllowed {
     #[error("there is no parameter {name:?}; there are {}", PARAMETERS.join(", "))]
     Unknown { name: String },
+    #[error("the parameters have {bytes} bytes in all; at most {PARAMETERS_MAX_BYTES} are allowed")]
+    TooLong { bytes: usize },
     #[error("parameter {name} is {given:?}; allowed: {allowed}")]
     Value { name: &'static str, given: String, allowed: String },
     #[error("fsType says {one}, and {KUBERNETES_FS_TYPE} says {other}: give one of them")]
@@ -149,6 +154,10 @@ pub struct Asked {
 
 impl Asked {
     pub fn parse(parameters: &BTreeMap<String, String>) -> Result<Self, NotAllowed> {
+        let bytes = parameters.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > PARAMETERS_MAX_BYTES {
+            return Err(NotAllowed::TooLong { bytes });
+        }
         let mut class = Class { max_shares: 1, ..Class::default() };
         let (mut by_kubernetes, mut claim_name, mut namespace, mut replicas) =
             (None, None, None, None);
@@ -334,6 +343,10 @@ mod tests {
         assert!(words(&two).contains("give one of them"));
         assert!(words(&[("spreadKey", "")]).contains("1 to 253"));
         assert!(words(&[("mkfsOptions", &"x".repeat(2000))]).contains("at most 1024"));
+        // What nobody looks at is kept all the same, and a record that is too long ended one leader after the other.
+        for unread in [VOLUME_NAME, CLAIM_NAME] {
+            assert!(words(&[(unread, &"x".repeat(600 << 10))]).contains("at most 4096"));
+        }
     }
 
     #[test]
