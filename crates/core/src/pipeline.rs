@@ -197,6 +197,17 @@ impl<K: Ord + Clone, W> Pipeline<K, W> {
         step.key.clone()
     }
 
+    /// The records whose writes wait for this one, directly or not.
+    pub fn behind(&self, id: StepId) -> BTreeSet<K> {
+        let (mut seen, mut open) = (BTreeSet::from([id]), vec![id]);
+        while let Some(step) = open.pop().and_then(|at| self.steps.get(&at)) {
+            open.extend(step.behind.iter().filter(|next| seen.insert(**next)));
+        }
+        let keys = seen.iter().filter_map(|id| Some(self.steps.get(id)?.key.clone()));
+        let own = self.steps.get(&id).map(|step| step.key.clone());
+        keys.filter(|key| Some(key) != own.as_ref()).collect()
+    }
+
     /// What failed is to be tried again.
     pub fn again(&mut self, id: StepId) {
         let step = self.step(id);

@@ -80,6 +80,18 @@ fn what_fails_holds_up_what_waits_for_it_alone_and_is_tried_last() {
 }
 
 #[test]
+fn what_waits_for_one_that_fails_is_known() {
+    let mut pipeline = Played::default();
+    pipeline.add(1, [("volume 1", 10), ("drive", 11)]);
+    pipeline.add(2, [("volume 2", 20), ("drive", 21), ("node", 22)]);
+    pipeline.add(3, [("volume 1", 30)]);
+    let begun = begin(&mut pipeline);
+    assert_eq!(pipeline.behind(begun[0].0), BTreeSet::from(["drive", "node"]));
+    pipeline.failed(begun[0].0);
+    assert_eq!(pipeline.behind(begun[0].0), BTreeSet::from(["drive", "node"]));
+}
+
+#[test]
 fn what_failed_is_tried_again_as_it_was_decided_last() {
     let mut pipeline = Played::default();
     pipeline.add(1, [("drive", 1)]);

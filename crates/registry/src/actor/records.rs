@@ -149,7 +149,7 @@ impl<S: Store> Records<'_, S> {
         let pause = self.pauses.entry(step).or_insert(FIRST_PAUSE);
         self.due.insert((Instant::now() + *pause, step));
         *pause = (*pause * 2).min(LONGEST_PAUSE);
-        let key = self.pipeline.failed(step);
-        self.results.send(Written::RecordFailing { key, error: error.to_string() }).ok()
+        let (key, behind) = (self.pipeline.failed(step), self.pipeline.behind(step));
+        self.results.send(Written::RecordFailing { key, behind, error: error.to_string() }).ok()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What rests on a record that cannot be written now is not kept waiting for it: a caller hears why, and asks again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hotbay_core::cluster::{Ground, Notice, RecordKey, Refused, Reply, State};
@@ -50,6 +50,19 @@ impl Held {
             | Self::Changed => {}
         }
     }
+
+    /// Whether there is nobody left who waits for it.
+    const fn is_answered(&self) -> bool {
+        match self {
+            Self::Reply(caller, _) | Self::Refusal(caller, _) => caller.is_none(),
+            Self::Read(caller) => caller.is_none(),
+            Self::ToAgent(..)
+            | Self::Again(..)
+            | Self::VolumeAgain(..)
+            | Self::Notice(_)
+            | Self::Changed => false,
+        }
+    }
 }
 
 /// What cannot be written now, and why.
@@ -58,6 +71,8 @@ pub(super) struct Unwritten {
     /// The batch, where the store takes batches.
     batch: Option<Arc<str>>,
     records: BTreeMap<RecordKey, Arc<str>>,
+    /// What is not tried before one of those is written, and which.
+    behind: BTreeMap<RecordKey, BTreeSet<RecordKey>>,
 }
 
 impl Unwritten {
@@ -66,12 +81,42 @@ impl Unwritten {
         let record = || match ground {
             Ground::Everything => self.records.values().next(),
             // There are few of the one kind, and mostly few of the other.
-            Ground::These(keys) if self.records.len() < keys.len() => {
-                self.records.iter().find(|(key, _)| keys.contains(key)).map(|(_, error)| error)
+            Ground::These(keys) if self.records.len() + self.behind.len() < keys.len() => {
+                let mut stuck = self.records.keys().chain(self.behind.keys());
+                stuck.find(|key| keys.contains(key)).and_then(|key| self.why(key))
             }
-            Ground::These(keys) => keys.iter().find_map(|key| self.records.get(key)),
+            Ground::These(keys) => keys.iter().find_map(|key| self.why(key)),
         };
         self.batch.as_ref().or_else(record)
+    }
+
+    /// Why a record cannot be written now.
+    fn why(&self, key: &RecordKey) -> Option<&Arc<str>> {
+        let waits_for = || self.behind.get(key)?.iter().find_map(|key| self.records.get(key));
+        self.records.get(key).or_else(waits_for)
+    }
+
+    /// One cannot be written, and those behind it are not tried. Gives the ones of which that is news.
+    fn note(&mut self, key: RecordKey, behind: BTreeSet<RecordKey>) -> Vec<RecordKey> {
+        let new: Vec<_> = behind.iter().filter(|key| self.why(key).is_none()).copied().collect();
+        self.forget_behind(&key);
+        for waits in behind {
+            self.behind.entry(waits).or_default().insert(key);
+        }
+        new
+    }
+
+    /// One is written.
+    fn take(&mut self, key: &RecordKey) -> Option<Arc<str>> {
+        self.forget_behind(key);
+        self.records.remove(key)
+    }
+
+    fn forget_behind(&mut self, key: &RecordKey) {
+        self.behind.retain(|_, waits_for| {
+            waits_for.remove(key);
+            !waits_for.is_empty()
+        });
     }
 
     fn health(&self) -> StoreHealth {
@@ -96,6 +141,10 @@ impl Actor {
         let is_put_off = self.by_record || matches!(held, Held::Read(_));
         if let Some(error) = self.unwritten.under(ground).filter(|_| is_put_off) {
             held.put_off(error);
+            // Whoever polls would have one more kept behind the gate each time.
+            if held.is_answered() {
+                return;
+            }
         }
         let free = match ground {
             Ground::These(keys) => self.gate.hold_for(keys, held),
@@ -106,13 +155,18 @@ impl Actor {
         }
     }
 
+    /// Whether something rests on what cannot be written now.
+    pub(super) fn is_unwritten(&self, ground: &Ground) -> bool {
+        self.by_record && self.unwritten.under(ground).is_some()
+    }
+
     /// All that can be written now.
     pub(super) fn writable(&self) -> Ground {
         if self.unwritten.records.is_empty() {
             return Ground::Everything;
         }
         let open = self.gate.open_records().copied();
-        Ground::These(open.filter(|key| !self.unwritten.records.contains_key(key)).collect())
+        Ground::These(open.filter(|key| self.unwritten.why(key).is_none()).collect())
     }
 
     /// An order that was sent before. It is due again later, so it does not pile up behind what cannot be written.
@@ -129,7 +183,7 @@ impl Actor {
         registered: Box<Registered>,
         ground: &Ground,
     ) {
-        if self.by_record && self.unwritten.under(ground).is_some() {
+        if self.is_unwritten(ground) {
             // Who asked is told so, and the agent registers again.
             self.end_session(session);
             return;
@@ -234,7 +288,7 @@ impl Actor {
             }
             Written::Record { key, number } => {
                 let record = RecordKey::from(key);
-                if self.unwritten.records.remove(&record).is_some() {
+                if self.unwritten.take(&record).is_some() {
                     tracing::info!("{key} can be written again");
                     self.shown.health.send_replace(self.unwritten.health());
                 }
@@ -243,14 +297,18 @@ impl Actor {
                 }
                 (self.surroundings.checkpoint)("registry-released");
             }
-            Written::RecordFailing { key, error } => {
+            Written::RecordFailing { key, behind, error } => {
                 let (record, error) = (RecordKey::from(key), Arc::<str>::from(error));
+                let behind = behind.into_iter().map(RecordKey::from).collect();
+                let new = self.unwritten.note(record, behind);
                 let before = self.unwritten.records.insert(record, Arc::clone(&error));
                 if before.is_none_or(|before| before != error) {
                     tracing::error!("{key} cannot be written, trying again: {error}");
                     self.shown.health.send_replace(self.unwritten.health());
                 }
-                self.gate.waiting_for(&record).for_each(|held| held.put_off(&error));
+                for stuck in std::iter::once(record).chain(new) {
+                    self.gate.waiting_for(&stuck).for_each(|held| held.put_off(&error));
+                }
             }
             Written::Lost(_) => unreachable!("the loop ends on it"),
         }

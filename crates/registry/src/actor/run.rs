@@ -291,7 +291,10 @@ impl Actor {
             self.hold(Held::ToAgent(session, ToAgent::Volume(Box::new(order))), &ground);
         }
         self.hold(Held::Reply(Some(reply), result), &ground);
-        self.hold(Held::Changed, &ground);
+        // Where nothing was decided, the decision that it rests on brings the news when it is durable.
+        if !(writes.is_empty() && self.is_unwritten(&ground)) {
+            self.hold(Held::Changed, &ground);
+        }
     }
 
     /// Has the writes of one caller made, action by action: at once, or with the batch that is being collected.

@@ -5,6 +5,7 @@
 //! a shared one          each record by itself, many at a time                               (records)
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
@@ -61,9 +62,10 @@ pub(super) enum Written {
         key: Key,
         number: u64,
     },
-    /// The write of a record is being tried again; others go on.
+    /// The write of a record is being tried again; others go on, but for those behind it.
     RecordFailing {
         key: Key,
+        behind: BTreeSet<Key>,
         error: String,
     },
     /// Something will never be durable.
