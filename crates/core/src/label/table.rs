@@ -183,13 +183,16 @@ impl Table {
     fn other_size(&self, seen: &[Vec<u8>]) -> Option<u64> {
         let [_, _, entries, header, mbr] = seen else { return None };
         let size_bytes = size_named(header, self.block_bytes)?;
+        // Most tables name the size that is asked about: no need to make another one.
+        if size_bytes == self.size_bytes {
+            return None;
+        }
         let layout = Layout::of_fit(size_bytes, self.block_bytes).ok()?;
         let primary = HeaderPlace { own: 1, alternate: layout.last, entries: 2 };
         let ours = layout.entries(self.drive);
         let is_header = *header == layout.header(self.drive, &primary, &ours);
         let is_entries = *entries == ours || Layout::are_entries(entries, self);
-        let is_other = size_bytes != self.size_bytes;
-        (is_other && is_header && is_entries && layout.is_mbr(mbr)).then_some(size_bytes)
+        (is_header && is_entries && layout.is_mbr(mbr)).then_some(size_bytes)
     }
 
     /// Where the copy of the label and the backup lay, at the end of a table for a smaller size, as far as volumes may
