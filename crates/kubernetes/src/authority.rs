@@ -3,7 +3,10 @@
 //!
 //! Both objects are made by the first controller that looks, and belong to no installation: taking Hotbay off the
 //! cluster leaves them, and nodes that come back are known. A Secret that is damaged is told and stays as it is. One
-//! that is gone is made anew: nodes see another certificate in the ConfigMap, and join again with their accounts.
+//! that is gone while a controller runs is written again, as that controller knows it. Only where none runs it is made
+//! anew: nodes see another certificate in the ConfigMap, and join again with their accounts.
+
+use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -17,6 +20,9 @@ use crate::client::{Answer, CallError, Client};
 pub const NAME: &str = "hotbay-authority";
 const KEY: &str = "authority.key";
 const CERTIFICATE: &str = "authority.pem";
+
+/// How often the objects are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How often somebody else may be faster before it is given up.
 const TRIES: usize = 5;
@@ -64,19 +70,46 @@ pub async fn load_or_make(
     Ok(pems)
 }
 
+/// Looks after both objects, for a controller that has this authority: whatever is deleted is written again. Returns
+/// when the Secret has another one. Whoever goes on with the old one then would be trusted by no node that joins.
+pub async fn replaced(client: &Client, namespace: &str, ours: &AuthorityPems) {
+    let secrets = Objects { client, namespace, plural: "secrets", kind: "Secret" };
+    let maps = Objects { client, namespace, plural: "configmaps", kind: "ConfigMap" };
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let looked = match secret_or(&secrets, || Ok(ours.clone())).await {
+            Ok(found) if found.certificate != ours.certificate => return,
+            Ok(_) => publish(&maps, &ours.certificate).await,
+            Err(error) => Err(error),
+        };
+        let words = looked.err().map(|error| error.to_string()).unwrap_or_default();
+        if !words.is_empty() && words != told {
+            tracing::warn!("the authority cannot be looked after, trying again: {words}");
+        }
+        told = words;
+    }
+}
+
 async fn secret(secrets: &Objects<'_>) -> Result<AuthorityPems, AuthorityError> {
+    secret_or(secrets, || AuthorityPems::fresh().map_err(AuthorityError::Make)).await
+}
+
+/// What the Secret holds; if there is none, it is made.
+async fn secret_or(
+    secrets: &Objects<'_>,
+    make: impl Fn() -> Result<AuthorityPems, AuthorityError>,
+) -> Result<AuthorityPems, AuthorityError> {
     for _ in 0..TRIES {
         if let Some(found) = secrets.get().await? {
             return read(&found, secrets.named());
         }
-        let pems = AuthorityPems::fresh().map_err(AuthorityError::Make)?;
+        let pems = make()?;
         let encoded = |text: &str| BASE64_STANDARD.encode(text);
         let data = json!({ KEY: encoded(&pems.key), CERTIFICATE: encoded(&pems.certificate) });
         if secrets.create(json!({ "type": "Opaque", "data": data })).await? {
-            tracing::info!(
-                namespace = secrets.namespace,
-                "made the Secret {NAME}: a new authority"
-            );
+            let namespace = secrets.namespace;
+            tracing::info!(namespace, "made the Secret {NAME}, which was not there");
             return Ok(pems);
         }
     }

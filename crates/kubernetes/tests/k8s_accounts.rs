@@ -176,6 +176,27 @@ async fn all_controllers_have_one_authority() {
     patch("secret", &format!(r#"{{"data":{{"authority.key":"{key}"}}}}"#));
     assert_eq!(load().await.unwrap(), first);
 
+    // A running controller writes again what is deleted, and notices that there is another one.
+    let waits = authority::replaced(&rig.client, "hotbay", &first);
+    tokio::pin!(waits);
+    rig.run("delete secret,configmap hotbay-authority -n hotbay");
+    let back = async {
+        while rig.kubectl().run(&["get", "configmap", "hotbay-authority", "-n", "hotbay"]).is_err()
+        {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    tokio::select! {
+        () = &mut waits => panic!("its own authority is another one to it"),
+        () = back => {}
+    }
+    assert_eq!(load().await.unwrap(), first);
+    rig.run("delete secret hotbay-authority -n hotbay");
+    let second = load().await.unwrap();
+    assert_ne!(second, first);
+    waits.await;
+    assert_eq!(load().await.unwrap(), second, "the one before was put back");
+
     // A namespace that is not there cannot hold one.
     let error = authority::load_or_make(&rig.client, "nowhere").await.unwrap_err();
     assert!(matches!(error, AuthorityError::Call { verb: "create", .. }), "{error:?}");

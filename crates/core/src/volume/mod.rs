@@ -20,6 +20,15 @@ use class::Class;
 /// The annotation by which a volume's owner says that a pod is to start although the volume is dead.
 pub const IGNORE_IF_INACCESSIBLE: &str = "pv.attach.kubernetes.io/ignore-if-inaccessible";
 
+/// The annotations by which whoever looks after an application says, on the claim, that it takes part when a drive is
+/// replaced, and how far it is with releasing a volume. They are kept with the volume.
+pub const RELEASE: [&str; 4] = [
+    "volumerelease.csi-baremetal/support",
+    "volumerelease.csi-baremetal/release",
+    "volumerelease.csi-baremetal/recovery",
+    "volumerelease.csi-baremetal/status",
+];
+
 /// The annotations by which a volume shows that pods got a dummy in its place, and the device of that dummy. Agents
 /// report them; nobody else sets them.
 pub const FAKE_ATTACH: &str = "fake-attach";

@@ -142,12 +142,34 @@ pub(super) async fn serve(
     args: KubernetesArgs,
 ) -> anyhow::Result<ExitCode> {
     let server = args.server()?;
-    let (sockets, addresses) = up::listening(&settings)?;
     let client = Client::new(server.clone());
+    let namespace = args.namespace.clone();
     let pems = tokio::select! {
-        pems = shared_authority(&client, &args.namespace) => pems?,
+        pems = shared_authority(&client, &namespace) => pems?,
         () = stop::told_to_stop() => return Ok(ExitCode::SUCCESS),
     };
+    tokio::select! {
+        served = serve_under(pems.clone(), settings, data_dir, args, server) => served,
+        () = authority::replaced(&client, &namespace, &pems) => {
+            tracing::error!(
+                "the Secret {} has another authority by now; this controller ends, and starts again with that one",
+                authority::NAME
+            );
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Everything that a controller does, with the authority that it has.
+async fn serve_under(
+    pems: AuthorityPems,
+    settings: Settings,
+    data_dir: PathBuf,
+    args: KubernetesArgs,
+    server: Server,
+) -> anyhow::Result<ExitCode> {
+    let (sockets, addresses) = up::listening(&settings)?;
+    let client = Client::new(server.clone());
     let agents = settings.listen_agents.value.clone();
     let accounts = Arc::new(ServiceAccounts::new(client.clone(), &args.namespace));
     let authority = AuthorityAt::Given(pems);

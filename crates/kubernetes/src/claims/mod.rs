@@ -4,11 +4,11 @@
 //!
 //! - [`word`]: what one claim says; [`settle`]: what follows from it.
 //!
-//! A claim counts when it is bound, and is the one that its volume was made for, where that is known. It is found by
-//! the name of its PersistentVolume, which is the volume's own when it was provisioned; for one that a person made
-//! (`hotbay recover --manifests`) the PersistentVolume is looked up. Which annotations of a volume came from its claim
-//! is noted beside them, so that what is taken off the claim goes, and what somebody wrote onto the volume itself
-//! stays.
+//! A claim counts when it is bound, and is the one that its volume was made for, where that is known, or was given to
+//! since: then the PersistentVolume says so. It is found by the name of its PersistentVolume, which is the volume's
+//! own when it was provisioned; for one that a person made (`hotbay recover --manifests`) the PersistentVolume is
+//! looked up. Which annotations of a volume came from its claim is noted beside them, so that what is taken off the
+//! claim goes, and what somebody wrote onto the volume itself stays.
 
 mod settle;
 mod word;

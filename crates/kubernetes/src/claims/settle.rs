@@ -6,6 +6,7 @@ use hotbay_core::cluster::{Cluster, Volume, VolumeRequest};
 use hotbay_core::ids::VolumeId;
 use hotbay_core::label::extents::{Claim, VolumeName};
 use hotbay_registry::CallError as RegistryError;
+use serde_json::Value;
 
 use super::word::{Word, changes};
 use super::{Claims, DRIVER, FROM_CLAIM, Trouble};
@@ -84,8 +85,25 @@ impl Claims {
 
     /// Which volume is behind a PersistentVolume, if it is one of ours.
     async fn handle(&mut self, word: &Word) -> Result<Option<VolumeId>, CallError> {
+        Ok(self.bound_to(word).await?.as_ref().and_then(handle_of))
+    }
+
+    /// Whether a claim has a volume that was made for another one: a PersistentVolume that was retained can be given
+    /// to any claim.
+    async fn has_by_now(&mut self, word: &Word, volume: VolumeId) -> Result<bool, CallError> {
+        let bound_to = self.bound_to(word).await?;
+        Ok(bound_to.is_some_and(|bound_to| {
+            let claim = &bound_to["spec"]["claimRef"];
+            handle_of(&bound_to) == Some(volume)
+                && claim["namespace"] == word.claim.namespace()
+                && claim["name"] == word.claim.name()
+        }))
+    }
+
+    /// The PersistentVolume of a claim.
+    async fn bound_to(&mut self, word: &Word) -> Result<Option<Value>, CallError> {
         let path = format!("/api/v1/persistentvolumes/{}", word.bound_to);
-        let volume = match self.client.get(&path).await? {
+        Ok(Some(match self.client.get(&path).await? {
             Answer { code: 404, .. } => return Ok(None),
             // The server is busy, or does not know us at the moment: that is not about this claim.
             answer @ Answer { code: 401 | 408 | 429, .. } => answer.done()?,
@@ -98,15 +116,13 @@ impl Claims {
                 return Ok(None);
             }
             answer => answer.done()?,
-        };
-        let source = &volume["spec"]["csi"];
-        let id = source["volumeHandle"].as_str().and_then(|id| id.parse().ok());
-        Ok(id.filter(|_| source["driver"] == DRIVER))
+        }))
     }
 
     async fn say(&mut self, word: Word, known: Known) -> Result<(), Trouble> {
         let Known { volume, claim, annotations } = known;
-        if claim.is_some_and(|claim| claim != word.claim) {
+        let for_another = claim.is_some_and(|claim| claim != word.claim);
+        if for_another && !self.has_by_now(&word, volume).await? {
             tracing::debug!(%volume, "it was made for another claim than {}", word.claim);
             return Ok(());
         }
@@ -132,4 +148,10 @@ impl Claims {
         }
         Ok(())
     }
+}
+
+fn handle_of(volume: &Value) -> Option<VolumeId> {
+    let source = &volume["spec"]["csi"];
+    let id = source["volumeHandle"].as_str().and_then(|id| id.parse().ok());
+    id.filter(|_| source["driver"] == DRIVER)
 }

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, HashSet};
 
 use hotbay_core::label::extents::Claim;
-use hotbay_core::volume::IGNORE_IF_INACCESSIBLE;
+use hotbay_core::volume::{IGNORE_IF_INACCESSIBLE, RELEASE};
 use serde_json::Value;
 
 use super::FROM_CLAIM;
 use crate::names::is_object_name;
 
 /// The annotations of a claim that count.
-const COUNTED: [&str; 1] = [IGNORE_IF_INACCESSIBLE];
-/// The longest value that is taken over; what counts is a word.
+const COUNTED: [&str; 5] = [IGNORE_IF_INACCESSIBLE, RELEASE[0], RELEASE[1], RELEASE[2], RELEASE[3]];
+/// The longest value that is taken over: what counts are words and sentences.
 const VALUE_MAX_BYTES: usize = 256;
 /// How many PersistentVolumes are remembered. With more, no claim is skipped unread.
 const NOTED_MAX: usize = 10_000;
@@ -95,8 +95,8 @@ fn said(claim: &Value, name: &Claim) -> BTreeMap<String, String> {
         let value = claim["metadata"]["annotations"][*key].as_str()?;
         if value.len() > VALUE_MAX_BYTES {
             tracing::warn!(
-                "the annotation {key} of the claim {name} has {} bytes and does not count: what is read are words \
-                 of at most {VALUE_MAX_BYTES} bytes",
+                "the annotation {key} of the claim {name} has {} bytes and does not count: what is read has \
+                 at most {VALUE_MAX_BYTES} bytes",
                 value.len()
             );
             return None;
@@ -167,6 +167,19 @@ mod tests {
         assert_eq!(known[IGNORE_IF_INACCESSIBLE], "no");
         apply(&mut known, &BTreeMap::new());
         assert_eq!(known, map(&[("kept", "as it is")]));
+    }
+
+    #[test]
+    fn all_that_counts_is_taken_each_by_itself() {
+        let annotations: serde_json::Map<_, _> =
+            COUNTED.iter().map(|key| ((*key).to_owned(), json!(format!("of {key}")))).collect();
+        let said = Word::of(&claim("pvc-1", annotations.into())).unwrap().said;
+        let mut known = BTreeMap::new();
+        apply(&mut known, &said);
+        assert!(COUNTED.iter().all(|key| known[*key] == format!("of {key}")), "{known:?}");
+        let fewer = map(&[(RELEASE[0], "yes")]);
+        apply(&mut known, &fewer);
+        assert_eq!(known, map(&[(RELEASE[0], "yes"), (FROM_CLAIM, RELEASE[0])]));
     }
 
     #[test]

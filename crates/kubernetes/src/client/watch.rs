@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
 use super::{AS_THEY_ARE, Body, CallError, Client, METADATA, request};
@@ -11,8 +11,12 @@ use super::{AS_THEY_ARE, Body, CallError, Client, METADATA, request};
 /// The longest object is far below it: etcd takes 1.5 MiB.
 const LINE_MAX_BYTES: usize = 16 << 20;
 
-/// How long the server may take to begin. Keep-alives of the connection watch over the rest.
+/// How long the server may take to begin, and to say why it does not. Keep-alives of the connection watch over the
+/// rest.
 const BEGIN_TIME: Duration = Duration::from_secs(10);
+
+/// As many of its words are read.
+const WORDS_MAX_BYTES: usize = 64 << 10;
 
 /// What happened to an object.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,10 +62,7 @@ impl Client {
         let reply = reply.map_err(|_| CallError::TimedOut)?.map_err(CallError::Connection)?;
         let code = reply.status().as_u16();
         if code >= 300 {
-            let words = reply.into_body().collect().await;
-            let words = words.map_err(|error| CallError::CutOff(error.into()))?.to_bytes();
-            let words = hotbay_core::words::plain(&String::from_utf8_lossy(&words));
-            return Err(CallError::Failed { code, words });
+            return Err(CallError::Failed { code, words: words(reply.into_body()).await });
         }
         Ok(Watch { body: reply.into_body(), read: Vec::new() })
     }
@@ -86,6 +87,16 @@ impl Watch {
     }
 }
 
+/// Why the server does not begin a watch. What stands before it may never end its answer, and the code alone tells
+/// what to do.
+async fn words(body: Body) -> String {
+    let read = Limited::new(body, WORDS_MAX_BYTES).collect();
+    match tokio::time::timeout(BEGIN_TIME, read).await {
+        Ok(Ok(words)) => hotbay_core::words::plain(&String::from_utf8_lossy(&words.to_bytes())),
+        Ok(Err(_)) | Err(_) => "why could not be read".to_owned(),
+    }
+}
+
 fn event(line: &[u8]) -> Result<WatchEvent, CallError> {
     let mut told: Value =
         serde_json::from_slice(line).map_err(|error| CallError::CutOff(error.into()))?;
@@ -106,5 +117,57 @@ fn event(line: &[u8]) -> Result<WatchEvent, CallError> {
 impl std::fmt::Debug for Watch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http::Response;
+    use hyper::body::{Bytes, Frame};
+
+    use super::*;
+    use crate::client::{Call, Sending, Transport};
+
+    /// Answers that something is gone, and does not end: it says nothing at all, or too much.
+    #[derive(Clone, Copy)]
+    struct Endless {
+        is_silent: bool,
+    }
+
+    impl hyper::body::Body for Endless {
+        type Data = Bytes;
+        type Error = hyper::Error;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+            match self.is_silent {
+                true => Poll::Pending,
+                false => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[b'x'; 1 << 10]))))),
+            }
+        }
+    }
+
+    impl Transport for Endless {
+        fn send(&self, _: Call) -> Sending {
+            let body = BodyExt::boxed_unsync(*self);
+            Box::pin(async { Ok(Response::builder().status(410).body(body).unwrap()) })
+        }
+    }
+
+    /// A proxy answered and did not end its answer: whoever watched waited for it, and what people did to these objects
+    /// was not seen any more, without a word.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_without_an_end_is_a_refusal() {
+        for is_silent in [true, false] {
+            let client = Client::over(Endless { is_silent });
+            let watch = tokio::time::timeout(2 * BEGIN_TIME, client.watch("/api/v1/nodes", "1"));
+            let refused = watch.await.expect("it is not waited for").unwrap_err();
+            assert!(matches!(refused, CallError::Failed { code: 410, .. }), "{refused}");
+        }
     }
 }

@@ -87,9 +87,16 @@ impl Desk {
         }
         // Whoever uses a volume knows its claim alone.
         let About::Volume(volume) = about else { return };
-        let claim = move |cluster: &Cluster| cluster.volume(volume)?.record.claim.clone();
-        let Ok(Some(claim)) = registry.read_around(claim).await else { return };
-        match self.claim(&claim).await {
+        let of_volume = move |cluster: &Cluster| {
+            let record = &cluster.volume(volume)?.record;
+            Some((record.claim.clone()?, record.name.to_string()))
+        };
+        let Ok(Some((claim, name))) = registry.read_around(of_volume).await else { return };
+        let regarding = match self.claim(&claim).await {
+            Ok(None) => self.claim_by_now(&name).await,
+            found => found,
+        };
+        match regarding {
             Ok(Some(regarding)) => self.record(regarding, &event).await,
             Ok(None) => {}
             Err(error) => tracing::debug!("the claim of a volume is not told: {error}"),
@@ -105,6 +112,23 @@ impl Desk {
         };
         let uid = claim["metadata"]["uid"].as_str().unwrap_or_default();
         Ok(Some(Regarding::claim(namespace, name, uid)))
+    }
+
+    /// The claim that a volume was given to after the one that it was made for was deleted.
+    async fn claim_by_now(&self, volume: &str) -> Result<Option<Regarding>, CallError> {
+        if !is_object_name(volume) {
+            return Ok(None);
+        }
+        let path = format!("/api/v1/persistentvolumes/{volume}");
+        let volume = match self.client.get(&path).await? {
+            Answer { code: 404, .. } => return Ok(None),
+            answer => answer.done()?,
+        };
+        let given_to = |field: &str| volume["spec"]["claimRef"][field].as_str().unwrap_or_default();
+        match Claim::new(given_to("namespace"), given_to("name")) {
+            Ok(claim) => self.claim(&claim).await,
+            Err(_) => Ok(None),
+        }
     }
 
     async fn record(&mut self, regarding: Regarding, event: &Recorded) {

@@ -11,6 +11,8 @@ use crate::resource::Resource;
 const CONTROLLER: &str = "hotbay.dev/controller";
 /// The server takes no longer notes.
 const NOTE_MAX_BYTES: usize = 1_024;
+/// Nor longer names.
+const NAME_MAX_BYTES: usize = 253;
 
 /// What an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,8 +58,7 @@ pub(super) struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// The object to be made. The number tells events of one name apart; a controller counts from 1, so the time is in
-    /// the name as well.
+    /// The object to be made.
     pub(super) fn object(&self, instance: &str, namespace: &str, number: u64) -> Value {
         let Regarding { api_version, kind, namespace: of, name, uid } = &self.regarding;
         let mut regarding =
@@ -69,7 +70,7 @@ impl Told<'_> {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "name": format!("{name}.{:x}.{number:x}", self.wall_ms),
+                "name": self.name(number),
                 "namespace": namespace,
             },
             "eventTime": time(self.wall_ms),
@@ -81,6 +82,14 @@ impl Told<'_> {
             "note": self.note(),
             "type": if self.notice.warning { "Warning" } else { "Normal" },
         })
+    }
+
+    /// The number tells events of one name apart; a controller counts from 1, so the time is in the name as well. The
+    /// name of an object may be as long as that of an event, and is cut then.
+    fn name(&self, number: u64) -> String {
+        let apart = format!(".{:x}.{number:x}", self.wall_ms);
+        let of: String = self.regarding.name.chars().take(NAME_MAX_BYTES - apart.len()).collect();
+        format!("{}{apart}", of.trim_end_matches(['.', '-']))
     }
 
     /// The sentence, without the reason where it begins with it.
@@ -122,5 +131,17 @@ mod tests {
         assert_eq!(object["type"], "Warning");
         assert_eq!(object["regarding"]["namespace"], "shop");
         assert_eq!(object["metadata"]["name"], "data-0.1a3185c507b.7");
+    }
+
+    /// The server refused every event about a claim with a long name.
+    #[test]
+    fn an_event_has_a_name_however_long_that_of_its_object_is() {
+        let (about, text) = (About::Registry, "made".to_owned());
+        let notice = Notice { warning: false, reason: "VolumeMade", about, text, order: None };
+        let long = format!("{}-{}", "a".repeat(238), "b".repeat(14));
+        let regarding = Regarding::claim("shop", &long, "u-1");
+        let told = Told { regarding, notice: &notice, wall_ms: 1_800_000_000_123 };
+        let expected = format!("{}.1a3185c507b.7", "a".repeat(238));
+        assert_eq!(told.object("pod-1", "shop", 7)["metadata"]["name"], expected);
     }
 }

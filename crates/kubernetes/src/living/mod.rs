@@ -35,14 +35,11 @@ use self::machines::Machines;
 use self::nodes::{Nodes, Verdict};
 use self::sayings::{Holds, Next, REWORDED_EVERY, Wanted, fields_of_drive, next};
 use crate::client::Client;
-use crate::people::{Stopped, Surroundings, patiently};
+use crate::people::{Stopped, Surroundings, decided, write_again};
 use crate::store::Objects;
 use crate::store::beside::Said;
 
-/// Records that are written again together.
-const WRITTEN_TOGETHER: usize = 500;
-
-/// How often it is looked whether a heartbeat is due.
+/// How often it is looked whether a heartbeat is due, or something has to be said again that was said too late.
 const BEATS_EVERY: u32 = 60;
 
 /// To look, and to wait for the store, may take at most this part of the time; but a pause is never longer than so many
@@ -156,10 +153,12 @@ impl Living {
                     },
                     Ok(()) = machines.changed() => false,
                     () = tokio::time::sleep_until(look.unwrap_or(beat)), if look.is_some() => true,
-                    () = tokio::time::sleep_until(beat) => match self.nodes.is_beat_due() {
-                        true => false,
-                        false => continue,
-                    },
+                    () = tokio::time::sleep_until(beat) => {
+                        match self.nodes.is_beat_due() || self.objects.has_late() {
+                            true => false,
+                            false => continue,
+                        }
+                    }
                 };
             };
             // What has changed at the same moment is looked at with the rest.
@@ -170,8 +169,7 @@ impl Living {
     /// When to look again, though nothing happens. A time that came after it was last `looked` has not been acted upon,
     /// also if it is past by now.
     fn next_look(&self, looked: Instant) -> Option<Instant> {
-        let held = self.holds.are_waiting(self.times.hold);
-        let held = held.then(|| Instant::now() + self.times.pace);
+        let held = self.holds.next_look(self.times.hold, looked);
         let started = [self.began + self.times.away, self.began + self.times.heard];
         let started = started.into_iter().filter(|at| *at > looked).min();
         let reworded = self.is_reworded.then(|| Instant::now() + REWORDED_EVERY);
@@ -180,7 +178,8 @@ impl Living {
     }
 
     async fn round(&mut self, machines: &Machines, things: bool) -> Result<(), Stopped> {
-        let said: HashSet<_> = self.said.keys().copied().collect();
+        let said = self.said.keys().copied().chain(self.objects.asked());
+        let said: HashSet<_> = said.collect();
         let gone = Arc::new(nodes::gone(machines, &self.said));
         let question = Question { things, said: Arc::new(said), gone };
         let seen = look::look(&self.registry, &question).await?;
@@ -202,9 +201,8 @@ impl Living {
             self.drop_what_is_gone(&seen.nodes, &seen.things);
         }
         changed.extend(self.tell_registry(&seen.rewound));
-        for keys in changed.chunks(WRITTEN_TOGETHER) {
-            patiently(|| self.registry.rewrite(keys.to_vec(), Vec::new())).await?;
-        }
+        changed.extend(self.objects.late());
+        write_again(&self.registry, &self.objects, changed, Vec::new()).await?;
         for (id, name) in forgotten {
             self.forget(id, name).await?;
         }
@@ -308,13 +306,20 @@ impl Living {
             self.objects.say(key, Said::default());
         }
         self.holds.forget(|key| !there.contains(&key));
+        self.objects.retain_asked(|key| there.contains(&key));
     }
 
     /// Its Kubernetes Node is gone, and so is it, unless something has changed since it was looked at.
     async fn forget(&mut self, id: NodeId, name: String) -> Result<(), Stopped> {
         let action = Action::ForgetHost { host: name.clone() };
         let act = || self.registry.act(vec![action.clone()], WHO.to_owned(), false);
-        let outcomes = patiently(act).await?;
+        let outcomes = match decided(act).await? {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                tracing::warn!(name, "is forgotten when that can be written: {error}");
+                return Ok(());
+            }
+        };
         match outcomes.first().map(|outcome| outcome.code) {
             Some(Code::Ok) => {
                 self.said.remove(&nodes::key(id));

@@ -134,9 +134,10 @@ impl Holds {
         }
     }
 
-    /// Whether something waits to be shown.
-    pub(super) fn are_waiting(&self, hold: Duration) -> bool {
-        self.since.values().flatten().any(|(_, since)| since.elapsed() < hold)
+    /// When something has held for so long, and was not yet when it was last `looked`.
+    pub(super) fn next_look(&self, hold: Duration, looked: Instant) -> Option<Instant> {
+        let held = self.since.values().flatten().map(|(_, since)| *since + hold);
+        held.filter(|at| *at > looked).min()
     }
 
     pub(super) fn may_reword(&self, key: Key) -> bool {
@@ -183,6 +184,22 @@ mod tests {
         assert!(!next(said, wanted(true, "A", "b"), none(), none(), false, 2_000).is_new);
         assert!(next(said, wanted(true, "A", "b"), none(), none(), true, 2_000).is_new);
         assert!(next(said, Vec::new(), none(), none(), true, 2_000).is_new);
+    }
+
+    /// A round took longer than a condition has to hold. Nobody looked again until something else happened: the drive
+    /// said nothing for minutes.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_held_long_enough_while_nobody_looked_is_looked_at() {
+        const HOLD: Duration = Duration::from_secs(5);
+        let key = Key { kind: hotbay_registry::Kind::Drive, id: 1 };
+        let (mut holds, looked) = (Holds::default(), Instant::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!holds.has_held(key, "Waiting", HOLD));
+        tokio::time::advance(2 * HOLD).await;
+        assert_eq!(holds.next_look(HOLD, looked), Some(looked + Duration::from_secs(6)));
+        let looked = Instant::now();
+        assert!(holds.has_held(key, "Waiting", HOLD));
+        assert_eq!(holds.next_look(HOLD, looked), None);
     }
 
     #[test]

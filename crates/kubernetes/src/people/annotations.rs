@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use super::calls::Change;
 use super::seen::Seen;
-use super::{Stopped, WHO, patiently, words};
+use super::{Stopped, WHO, decided, patiently, words};
 use crate::claims::FROM_CLAIM;
 
 /// Annotations as they are written.
@@ -130,7 +130,7 @@ pub(super) async fn look(
             let request = VolumeRequest::Annotate { volume, changes: changes.clone() };
             async { refused(registry.request(request, WHO.to_owned()).await) }
         };
-        if let Some(why) = patiently(asked).await? {
+        if let Ok(Some(why)) = decided(asked).await? {
             looked.notice = Some(words::not_annotated(key, &seen.entry.name, &why));
         }
         let read = || registry.read_around(move |cluster| of_record(cluster, key));
@@ -150,7 +150,7 @@ pub(super) async fn look(
 /// A refusal is an answer, in words; what cannot be answered now is asked again.
 fn refused<T>(answer: Result<T, CallError>) -> Result<Option<String>, CallError> {
     match answer {
-        Ok(_) | Err(CallError::NotDurable { .. }) => Ok(None),
+        Ok(_) => Ok(None),
         Err(CallError::Refused(why)) => Ok(Some(why.to_string())),
         Err(error) => Err(error),
     }

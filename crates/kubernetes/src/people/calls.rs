@@ -99,7 +99,7 @@ async fn make(client: &Client, seen: &Seen, change: &Change) -> Result<(), CallE
 /// The finalizer goes first. Were it taken off after the delete, a leader that starts in between would find a record
 /// that is only about to go, and take it for one that people have deleted.
 async fn remove(client: &Client, seen: &Seen, mut found: Value) -> Result<Answer, CallError> {
-    if finalizers(&found).any(|name| name == FINALIZER) {
+    if seen.resource.has_finalizer() && finalizers(&found).any(|name| name == FINALIZER) {
         found["metadata"]["finalizers"] = json!(others(&found));
         let answer = client.put(&seen.path(), &found).await?;
         if !(200..300).contains(&answer.code) {

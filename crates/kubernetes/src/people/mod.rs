@@ -5,6 +5,7 @@
 //! - [`annotations`]: what people say of volumes, and volumes of themselves.
 //! - [`wishes`]: what people want by a spec; [`unmet`]: what has no record yet; [`asks`]: both as the API would ask.
 //! - [`calls`]: changes to objects that are not the store's; [`words`]: what people are told.
+//! - [`patience`]: how the registry is asked.
 //!
 //! ```text
 //!  API server ── watch (×5) ──▶ settle: wait for the registry, judge ──┬──▶ Registry::rewrite ──▶ store
@@ -18,6 +19,7 @@ mod annotations;
 mod asks;
 mod calls;
 mod judge;
+mod patience;
 mod pending;
 mod seen;
 mod unmet;
@@ -30,13 +32,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hotbay_core::cluster::Notice;
-use hotbay_registry::{CallError, Key, Kind, Registry};
+use hotbay_registry::{Key, Kind, Registry};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use self::asks::Subject;
 use self::calls::Change;
 use self::judge::{Verdict, judge};
+pub(crate) use self::patience::{Stopped, decided, patiently, write_again};
 use self::pending::{Batch, Listed, Pending};
 use self::seen::Seen;
 use self::unmet::Unmet;
@@ -49,10 +52,7 @@ use crate::store::Objects;
 const OBJECTS_IN_A_BATCH: usize = 1_024;
 const LINGER: Duration = Duration::from_millis(50);
 
-/// Records that are written again together.
-const REWRITTEN_TOGETHER: usize = 500;
-
-/// How long to wait for a registry that cannot write its store, and with what could not be done.
+/// How long to wait with what could not be done.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long to wait before something is asked of the server again that it refused.
@@ -129,9 +129,6 @@ async fn release(client: Client, news: Arc<Pending>) {
         }
     }
 }
-
-/// The registry has stopped.
-pub(crate) struct Stopped;
 
 struct People {
     client: Client,
@@ -410,24 +407,7 @@ impl People {
 
     /// Has the records written again.
     async fn rewrite(&self, keys: HashSet<Key>, notices: Vec<Notice>) -> Result<(), Stopped> {
-        let keys: Vec<_> = keys.into_iter().collect();
-        let mut notices = Some(notices).filter(|notices| !notices.is_empty());
-        for keys in keys.chunks(REWRITTEN_TOGETHER) {
-            let told = notices.take().unwrap_or_default();
-            patiently(|| self.rewritten(keys, &told)).await?;
-        }
-        if let Some(told) = notices {
-            patiently(|| self.rewritten(&[], &told)).await?;
-        }
-        Ok(())
-    }
-
-    /// What cannot be written now is written when it can be, and not waited for.
-    async fn rewritten(&self, keys: &[Key], told: &[Notice]) -> Result<(), CallError> {
-        match self.registry.rewrite(keys.to_vec(), told.to_vec()).await {
-            Err(CallError::NotDurable { .. }) => Ok(()),
-            answer => answer,
-        }
+        write_again(&self.registry, &self.objects, keys, notices).await
     }
 }
 
@@ -441,20 +421,4 @@ struct Todo {
     specs: Vec<(Key, Seen)>,
     /// Objects without a record.
     wishes: Vec<Seen>,
-}
-
-/// Asks the registry until it answers: while it cannot write its store, nothing is known.
-pub(crate) async fn patiently<T, F: Future<Output = Result<T, CallError>>>(
-    call: impl Fn() -> F,
-) -> Result<T, Stopped> {
-    loop {
-        match call().await {
-            Ok(answer) => return Ok(answer),
-            Err(CallError::Stopped) => return Err(Stopped),
-            Err(error) => {
-                tracing::debug!("waiting for the registry: {error}");
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
 }

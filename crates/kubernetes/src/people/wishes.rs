@@ -15,7 +15,7 @@ use tokio::time::{Duration, Instant};
 
 use super::asks::{Ask, Subject, ask, ask_again};
 use super::seen::Seen;
-use super::{Stopped, Surroundings, WHO, patiently};
+use super::{Stopped, Surroundings, WHO, decided, patiently};
 use crate::resource::Resource;
 use crate::store::Objects;
 use crate::store::objects::Noticed;
@@ -189,12 +189,11 @@ impl Wishes {
     async fn expand(&self, request: VolumeRequest) -> Result<Told, Stopped> {
         let ask = async || match self.registry.request(request.clone(), WHO.to_owned()).await {
             Err(CallError::Refused(refused)) => Ok(Err(refused)),
-            Err(CallError::NotDurable { .. }) => Ok(Ok(())),
             answer => answer.map(|_| Ok(())),
         };
-        Ok(match patiently(ask).await? {
-            Ok(()) => done("it grows"),
-            Err(refused) => Told {
+        Ok(match decided(ask).await? {
+            Ok(Ok(())) | Err(_) => done("it grows"),
+            Ok(Err(refused)) => Told {
                 is_done: false,
                 reason: Code::InvalidState.to_string(),
                 message: refused.to_string(),
@@ -205,12 +204,8 @@ impl Wishes {
     /// Asks, and keeps in mind what is not done yet.
     async fn act(&mut self, key: Key, open: Open) -> Result<Told, Stopped> {
         let removes = open.actions.iter().any(is_removal);
-        let act =
-            async || match self.registry.act(open.actions.clone(), WHO.to_owned(), false).await {
-                Err(CallError::NotDurable { error }) => Ok(Err(error)),
-                answer => answer.map(Ok),
-            };
-        let outcomes = match patiently(act).await? {
+        let act = || self.registry.act(open.actions.clone(), WHO.to_owned(), false);
+        let outcomes = match decided(act).await? {
             Ok(outcomes) => outcomes,
             // Nobody else's wish waits for that.
             Err(message) => {

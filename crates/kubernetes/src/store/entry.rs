@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub(crate) is_first: bool,
     /// It was written under the term of this store.
     pub(crate) ours: bool,
+    /// How new the newest record was that was ever found in it.
+    pub(crate) reached: Age,
     /// The generation of the spec that was taken notice of.
     pub(crate) observed: Option<i64>,
     pub(crate) has_finalizer: bool,
@@ -38,9 +40,11 @@ impl Entry {
     pub(crate) fn of(resource: Resource, object: &Value, ours: Option<Term>) -> Option<Self> {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().map(str::to_owned);
-        let (checksum, term, is_first) = match object::content(resource, object) {
-            Content::Record { checksum, term, is_first, .. } => (Some(checksum), term, is_first),
-            Content::Edited | Content::Nothing => (None, None, false),
+        let (checksum, term, is_first, reached) = match object::content(resource, object) {
+            Content::Record { checksum, term, is_first, record, .. } => {
+                (Some(checksum), term, is_first, Age::of(resource, term, &record))
+            }
+            Content::Edited | Content::Nothing => (None, None, false, Age::default()),
         };
         let observed = object["status"]["observedGeneration"].as_i64();
         Some(Self {
@@ -50,9 +54,12 @@ impl Entry {
             checksum,
             is_first,
             ours: ours.is_some() && term == ours,
+            reached,
             // It was made with a spec of ours.
             observed: observed.or(is_first.then_some(FIRST_GENERATION)),
-            has_finalizer: finalizers(object).any(|name| name == FINALIZER),
+            // On another kind a person has put it there: it is not ours to take off, and nothing waits for it.
+            has_finalizer: resource.has_finalizer()
+                && finalizers(object).any(|name| name == FINALIZER),
             is_deleted: !metadata["deletionTimestamp"].is_null(),
             status: hash(&object["status"]),
         })
@@ -67,6 +74,36 @@ impl Entry {
     pub(crate) fn number(&self) -> u64 {
         // One that is no number is not compared with others.
         self.version.parse().unwrap_or(u64::MAX)
+    }
+}
+
+/// How new a record is, as far as it tells by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Age {
+    /// The number of the term that it was written under.
+    term: Option<u64>,
+    /// A number in it that never goes down. Not every record has one, and not every change raises it.
+    number: Option<u64>,
+}
+
+impl Age {
+    fn of(resource: Resource, term: Option<Term>, record: &Value) -> Self {
+        let number = match resource {
+            Resource::Drive => record["generation"].as_u64(),
+            Resource::Volume | Resource::Attachment => record["epoch"].as_u64(),
+            Resource::Registry | Resource::StorageNode => None,
+        };
+        Self { term: term.map(|term| term.number), number }
+    }
+
+    /// Whether a record is certainly older than another of the same thing.
+    fn is_before(self, other: Self) -> bool {
+        let is_lower = self.number.zip(other.number).is_some_and(|(own, other)| own < other);
+        self.term < other.term || is_lower
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self { term: self.term.max(other.term), number: self.number.max(other.number) }
     }
 }
 
@@ -117,6 +154,10 @@ pub(super) fn judge(
         Some(known) => known.observed,
         None => entry.observed.or_else(|| found["metadata"]["generation"].as_i64()),
     };
+    let found_age = entry.reached;
+    if let Some(known) = known {
+        entry.reached = found_age.and(known.reached);
+    }
     let same_object = known.is_some_and(|known| known.uid == entry.uid);
     if let Some(known) = known.filter(|_| same_object)
         && entry.is_older_than(known)
@@ -158,13 +199,78 @@ pub(super) fn judge(
     match known {
         // Before the first write under this term the controller that led before may have written, and what is in
         // memory does not know of it. After it, it cannot: what is there was put back by hand, or is an earlier write
-        // of ours whose answer was lost.
-        Some(known) if !known.ours && !entry.ours && known.checksum != Some(checksum) => {
+        // of ours whose answer was lost. Nor can it have written what is older than the record that was loaded: it
+        // would have replaced that very version, and so have known it.
+        Some(known)
+            if !known.ours
+                && !entry.ours
+                && known.checksum != Some(checksum)
+                && !found_age.is_before(known.reached) =>
+        {
             Judged::Lost(StoreError::Overtaken { object })
         }
         Some(_) => Judged::WriteOver(entry),
         // It was made by a write of ours whose answer was lost, or by a controller before us that was late.
         None if entry.ours || ours.is_none() => Judged::WriteOver(entry),
         None => Judged::Lost(StoreError::Overtaken { object }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotbay_core::ids::TermId;
+    use hotbay_registry::Kind;
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    const KEY: Key = Key { kind: Kind::Drive, id: 7 };
+
+    fn term(number: u64) -> Term {
+        Term { number, id: TermId::from_bits(u128::from(number)) }
+    }
+
+    /// The object as a controller of that term wrote it, in a version of its own.
+    fn written(by: u64, generation: u64, version: u64) -> Value {
+        let record = json!({ "generation": generation });
+        let (status, _) = object::status(KEY, Some(term(by)), &record, Map::new());
+        let version = version.to_string();
+        json!({ "metadata": { "name": "d", "uid": "u", "resourceVersion": version }, "status": status })
+    }
+
+    fn entry(object: &Value) -> Entry {
+        Entry::of(Resource::Drive, object, Some(term(4))).unwrap()
+    }
+
+    fn is_overtaken(found: &Value, known: &Entry) -> bool {
+        let judged = judge(KEY, found, Some(known), None, Some(term(4)));
+        matches!(judged, Judged::Lost(StoreError::Overtaken { .. }))
+    }
+
+    #[test]
+    fn a_late_write_is_never_older_than_what_was_loaded() {
+        let loaded = entry(&written(3, 5, 10));
+        for (by, generation, is_late) in
+            [(3, 6, true), (2, 5, false), (2, 9, false), (3, 4, false), (4, 6, false)]
+        {
+            let found = written(by, generation, 11);
+            assert_eq!(is_overtaken(&found, &loaded), is_late, "{generation} of term {by}");
+        }
+    }
+
+    /// Somebody spoils the status first, and then puts an old one back, before either is written over.
+    #[test]
+    fn what_was_loaded_is_remembered_whatever_is_found_meanwhile() {
+        let loaded = entry(&written(3, 5, 10));
+        let mut spoilt = written(3, 5, 11);
+        spoilt["status"]["checksum"] = json!("0");
+        let mut known = loaded;
+        for found in [spoilt, written(2, 4, 12)] {
+            let judged = judge(KEY, &found, Some(&known), None, Some(term(4)));
+            let Judged::WriteOver(now) = judged else { panic!("{judged:?}") };
+            known = now;
+        }
+        assert!(!is_overtaken(&written(1, 3, 13), &known));
+        assert!(is_overtaken(&written(3, 6, 13), &known));
     }
 }

@@ -9,6 +9,7 @@
 //!  load, read ───── list (each kind at one moment) ───── api ──▶
 //! ```
 
+mod asked;
 pub(crate) mod beside;
 pub(crate) mod entry;
 pub(crate) mod list;
@@ -113,7 +114,7 @@ impl CustomResourceStore {
     }
 
     /// What a write asks of the server.
-    fn wanted(&self, write: &Write) -> Result<Wanted, StoreError> {
+    fn wanted(&self, write: &Write, beside: &Beside) -> Result<Wanted, StoreError> {
         let (key, ours) = (write.key(), self.objects.term());
         let Write::Put { value, .. } = write else {
             return Ok(Wanted { key, to: Target::Gone, ours });
@@ -121,9 +122,8 @@ impl CustomResourceStore {
         let stored = stored(key, value)?;
         let record = Record::read(key.kind, value);
         let mut view = view::view(record.as_ref(), &self.names);
-        let beside = self.objects.beside(key);
         beside.show(&mut view);
-        let observed = beside.noticed.map(|noticed| noticed.observed);
+        let observed = beside.noticed.as_ref().map(|noticed| noticed.observed);
         let (status, checksum) = object::status(key, ours, &stored, view);
         let wanted = self.names.wanted(record.as_ref());
         let names = candidates(Resource::of(key.kind), key.id, wanted.as_deref());
@@ -167,13 +167,14 @@ impl CustomResourceStore {
         &self,
         write: &Write,
     ) -> Result<impl Future<Output = Result<(), StoreError>> + 'static, StoreError> {
-        let wanted = self.wanted(write)?;
+        let beside = self.objects.beside(write.key());
+        let wanted = self.wanted(write, &beside)?;
         let (entry, newest) = (self.objects.get(wanted.key), self.objects.newest());
         let (objects, checkpoint) = (self.objects.clone(), self.checkpoint);
         let writing = Writing::new(self.api.clone(), wanted, entry, newest, checkpoint);
         Ok(async move {
             let Outcome { key, entry, result } = writing.run().await;
-            objects.set(key, entry);
+            objects.end_write(key, entry, result.is_ok().then_some(&beside));
             result.inspect(|()| checkpoint("object-written"))
         })
     }

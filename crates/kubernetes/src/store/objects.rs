@@ -5,12 +5,13 @@
 //! from those of others: whoever has waited for the registry ([`hotbay_registry::Registry::read`]) after seeing an
 //! object finds here every write of ours that it could come from.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hotbay_core::order::Term;
 use hotbay_registry::{Key, Kind};
 
+use super::asked::Asked;
 pub(crate) use super::beside::Noticed;
 use super::beside::{Beside, Said};
 use super::entry::Entry;
@@ -28,6 +29,7 @@ struct Known {
     entries: HashMap<Key, Entry>,
     keys: HashMap<String, Key>,
     beside: HashMap<Key, Beside>,
+    asked: Asked,
     /// The term that the registry's record was last written with.
     term: Option<Term>,
     /// The newest version that the server answered a load or a write with.
@@ -56,10 +58,21 @@ impl Known {
                 self.gone.pop_front();
             }
             self.gone.push_back(before.uid);
-            // It was noticed of the spec of another object.
-            if let Some(beside) = self.beside.get_mut(&key) {
-                beside.noticed = None;
-            }
+            self.forget_notice(key);
+        }
+    }
+
+    /// It was noticed of the spec of another object.
+    fn forget_notice(&mut self, key: Key) {
+        self.change_beside(key, |beside| beside.noticed = None);
+    }
+
+    /// Nothing is kept where there is nothing to say: most of what is gone is never heard of again.
+    fn change_beside(&mut self, key: Key, change: impl FnOnce(&mut Beside)) {
+        let mut beside = self.beside.remove(&key).unwrap_or_default();
+        change(&mut beside);
+        if !beside.is_empty() {
+            self.beside.insert(key, beside);
         }
     }
 }
@@ -128,9 +141,52 @@ impl Objects {
         meant.map(|(key, entry)| (*key, entry.uid.clone())).collect()
     }
 
-    /// Notes what became of a write.
+    /// Notes what is known of an object.
     pub(super) fn set(&self, key: Key, entry: Option<Entry>) {
         self.known().set(key, entry);
+    }
+
+    /// Notes what became of a write, and what stood beside the record in it if it was made.
+    pub(super) fn end_write(&self, key: Key, entry: Option<Entry>, shown: Option<&Beside>) {
+        let mut known = self.known();
+        if let Some(shown) = shown {
+            let is_all = known.beside.get(&key).unwrap_or(&Beside::default()) == shown;
+            known.asked.written(key, is_all);
+        }
+        known.set(key, entry);
+    }
+
+    /// Of objects that are to be written again, those for which the registry has to be asked, each once: not the ones
+    /// that it could not write before, and tries to.
+    pub(crate) fn ask(&self, keys: impl IntoIterator<Item = Key>) -> Vec<Key> {
+        let mut known = self.known();
+        let keys: BTreeSet<_> = keys.into_iter().collect();
+        keys.into_iter().filter(|key| known.asked.ask(*key)).collect()
+    }
+
+    /// What the registry said to that: whether all of them are written, or some cannot be.
+    pub(crate) fn answered(&self, keys: &[Key], is_durable: bool) {
+        let mut known = self.known();
+        keys.iter().for_each(|key| known.asked.answered(*key, is_durable));
+    }
+
+    /// What could not be written for a time, was written at last, and does not show what was said last.
+    pub(crate) fn late(&self) -> Vec<Key> {
+        self.known().asked.late().collect()
+    }
+
+    pub(crate) fn has_late(&self) -> bool {
+        self.known().asked.late().next().is_some()
+    }
+
+    /// All objects that the registry was asked for and that are not written yet.
+    pub(crate) fn asked(&self) -> Vec<Key> {
+        self.known().asked.keys().collect()
+    }
+
+    /// Forgets what was asked for of things that are not there any more.
+    pub(crate) fn retain_asked(&self, is_there: impl Fn(Key) -> bool) {
+        self.known().asked.retain(is_there);
     }
 
     /// Others changed what is theirs in an object, and ours is as it was: the next write replaces that version.
@@ -157,9 +213,7 @@ impl Objects {
             // It is there, and may be wished for again.
             known.entries.remove(&key);
             known.keys.remove(uid);
-            if let Some(beside) = known.beside.get_mut(&key) {
-                beside.noticed = None;
-            }
+            known.forget_notice(key);
         }
     }
 
@@ -175,7 +229,7 @@ impl Objects {
 
     /// Has it stand in the status from the next write on.
     pub(crate) fn notice(&self, key: Key, noticed: Noticed) {
-        self.known().beside.entry(key).or_default().noticed = Some(noticed);
+        self.known().change_beside(key, |beside| beside.noticed = Some(noticed));
     }
 
     /// All that stands beside a record.
@@ -192,10 +246,34 @@ impl Objects {
 
     /// Has it stand in the status from the next write on.
     pub(crate) fn say(&self, key: Key, said: Said) {
-        let mut known = self.known();
-        known.beside.entry(key).or_default().said = said;
-        if known.beside.get(&key).is_some_and(Beside::is_empty) {
-            known.beside.remove(&key);
+        self.known().change_beside(key, |beside| beside.said = said);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::Resource;
+
+    const KEY: Key = Key { kind: Kind::Volume, id: 7 };
+
+    /// Whatever was once asked for by a spec left something behind, for as long as the process lived.
+    #[test]
+    fn nothing_is_kept_of_what_is_gone() {
+        let objects = Objects::default();
+        let object = json!({ "metadata": { "name": "v", "uid": "u", "resourceVersion": "1" } });
+        let entry = Entry::of(Resource::Volume, &object, None).unwrap();
+        for is_disowned in [false, true] {
+            objects.adopt(KEY, entry.clone());
+            objects.notice(KEY, Noticed { observed: 1, condition: None });
+            assert!(objects.noticed(KEY).is_some());
+            match is_disowned {
+                true => objects.disown(KEY, "u"),
+                false => objects.set(KEY, None),
+            }
+            assert!(objects.known().beside.is_empty());
         }
     }
 }

@@ -12,6 +12,14 @@ fn kubectl(world: &World, arguments: &[&str]) -> String {
     world.server.kubectl().run(arguments).unwrap()
 }
 
+/// Waits until an object has a condition.
+fn wait(world: &World, condition: &str, object: &str) {
+    let condition = format!("--for=condition={condition}");
+    // A watch: the rig's own limit for a request would cut it short.
+    let wait = ["--request-timeout=0", "wait", &condition, "--timeout=90s", object];
+    kubectl(world, &wait);
+}
+
 #[test]
 fn a_drive_is_added_and_removed_by_a_patch() {
     let world = World::with_drives(1);
@@ -23,10 +31,7 @@ fn a_drive_is_added_and_removed_by_a_patch() {
         world.server.kubectl().run(&["patch", &drive, "--type", "merge", "-p", &patch])
     };
     patch("true").unwrap();
-    let wait = |condition: &str| {
-        let condition = format!("--for=condition={condition}");
-        kubectl(&world, &["wait", &condition, "--timeout=30s", &drive]);
-    };
+    let wait = |condition: &str| wait(&world, condition, &drive);
     wait("SpecApplied");
     wait("InOperation");
     patch("false").unwrap();
@@ -58,7 +63,7 @@ fn everything_is_deleted_and_comes_back() {
     world.until("everything is back", || {
         names() == before && world.condition("volumes", VOLUME, "Created") == "True"
     });
-    kubectl(&world, &["wait", "--for=condition=Attached", "--timeout=30s", "hba/pvc-1-node-a"]);
+    wait(&world, "Attached", "hba/pvc-1-node-a");
 }
 
 #[test]
@@ -71,9 +76,9 @@ fn a_volume_is_made_by_a_manifest_and_shows_its_fault_until_it_is_mended() {
         )
     };
     world.server.kubectl().apply(&manifest("colour: red")).unwrap();
-    kubectl(&world, &["wait", "--for=condition=Created=False", "--timeout=30s", "hbv/logs"]);
+    wait(&world, "Created=False", "hbv/logs");
     let described = kubectl(&world, &["describe", "hbv/logs"]);
     assert!(described.contains("InvalidParameters") && described.contains("colour"), "{described}");
     world.server.kubectl().apply(&manifest("")).unwrap();
-    kubectl(&world, &["wait", "--for=condition=Created", "--timeout=30s", "hbv/logs"]);
+    wait(&world, "Created", "hbv/logs");
 }

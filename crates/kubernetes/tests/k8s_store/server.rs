@@ -23,7 +23,7 @@ const NAMES: [&str; 5] = [
 ];
 
 /// How long the server may take to know a new definition.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 struct Plane {
     plane: Mutex<ControlPlane>,
@@ -60,7 +60,8 @@ impl Plane {
 
 fn apply_definitions(kubectl: &Kubectl) {
     kubectl.apply(DEFINITIONS).unwrap();
-    let wait = ["wait", "--for=condition=Established", "--timeout=30s"];
+    // A watch: the rig's own limit for a request would cut it short.
+    let wait = ["--request-timeout=0", "wait", "--for=condition=Established", "--timeout=90s"];
     kubectl.run(&[&wait[..], &NAMES].concat()).unwrap();
     // Established says that it will be served, not that it is.
     let since = Instant::now();

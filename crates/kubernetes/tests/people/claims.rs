@@ -153,6 +153,25 @@ fn only_the_claim_that_has_the_volume_counts() {
     assert_eq!(said(&world, second).as_deref(), Some("yes"));
 }
 
+/// A volume was retained after its claim was deleted, and given to another. What that one said was never heard.
+#[test]
+fn a_volume_that_was_given_to_another_claim_hears_that_one() {
+    let world = World::new();
+    let second = second_volume(&world);
+    let source = json!({ "driver": "csi.hotbay.dev", "volumeHandle": second.to_string() });
+    let heir = json!({ "namespace": "shop", "name": "heir" });
+    let volume =
+        json!({ "metadata": { "name": "pvc-2" }, "spec": { "csi": source, "claimRef": heir } });
+    call(&world, Method::POST, VOLUMES, &volume);
+    make_bound(&world, "rival", "pvc-2", "rival");
+    follow(&world, false);
+    make_bound(&world, "heir", "pvc-2", "yes");
+    until_said(&world, second, Some("yes"));
+    make_bound(&world, "rival-too", "pvc-2", "rival");
+    call(&world, Method::PUT, &format!("{CLAIMS}/heir"), &object("heir", "pvc-2", None));
+    until_said(&world, second, None);
+}
+
 /// The volume has another name than its PersistentVolume.
 #[test]
 fn a_volume_that_a_person_named_is_looked_up_and_hears_both_yes_and_no_more() {

@@ -30,18 +30,18 @@ fn node(world: &World) -> Value {
     world.find("storagenodes", "node-a").unwrap_or_default()
 }
 
-fn until_ready(world: &World, status: &str) {
+pub(crate) fn until_ready(world: &World, status: &str) {
     world.until(&format!("Ready is {status}"), || {
         world.condition("storagenodes", "node-a", "Ready") == status
     });
 }
 
-fn close(world: &World, session: SessionNumber) {
+pub(crate) fn close(world: &World, session: SessionNumber) {
     world.wait(world.registry.close(session)).unwrap();
 }
 
 /// Whether there is a Kubernetes Node.
-fn set_machine(server: &Server, name: &str, there: bool) {
+pub(crate) fn set_machine(server: &Server, name: &str, there: bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let client = server.client();
@@ -312,7 +312,7 @@ fn a_drive_says_what_it_waits_for_and_that_it_is_gone() {
 }
 
 /// A world whose `node-a` is a Kubernetes Node, and is known to be one.
-fn in_a_cluster(drives: usize, times: Times) -> (World, SessionNumber) {
+pub(crate) fn in_a_cluster(drives: usize, times: Times) -> (World, SessionNumber) {
     let server = server();
     set_machine(&server, "node-a", true);
     let world = World::start_with(server, 10, times);

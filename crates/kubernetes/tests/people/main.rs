@@ -19,8 +19,10 @@ mod living;
 #[path = "../store/people.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod people;
+mod put_back;
 mod raced_wishes;
 mod refused_specs;
+mod unwritable;
 mod wishes;
 mod world;
 

@@ -16,7 +16,7 @@ use crate::people::People;
 use crate::world::{World, condition, fresh, wish};
 
 const VOLUME: VolumeId = VolumeId::from_bits(9 << 96);
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Who attaches the volume when the next id is drawn, and where.
 static OTHER: Mutex<Option<(Registry, NodeId)>> = Mutex::new(None);

@@ -21,7 +21,7 @@ use crate::people::People;
 use crate::{Server, server};
 
 /// Longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// How long something that must not happen is waited for: longer than it takes to be settled.
 const A_WHILE: Duration = Duration::from_millis(500);
 

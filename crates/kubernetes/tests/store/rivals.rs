@@ -9,7 +9,7 @@ use hotbay_registry::{Key, Kind, Store, StoreError, Write};
 use crate::behaviour::{Place, load, put};
 use crate::cases::{VOLUME, pending};
 use crate::people::People;
-use crate::server;
+use crate::{Server, server};
 
 const DRIVE: Key = Key { kind: Kind::Drive, id: 2 };
 
@@ -102,6 +102,64 @@ fn a_late_write_of_the_one_before_is_not_written_over_unseen() {
     load(&mut next);
     write(&mut next, 4).unwrap();
     assert!(matches!(write(&mut old, 5), Err(StoreError::Deposed { .. })));
+}
+
+/// A controller that leads, and has loaded the drive as the one before it left it.
+fn succeed(server: &Server, terms: &[Term]) -> CustomResourceStore {
+    let mut new = server.open();
+    new.commit(&[lead(terms)]).unwrap();
+    load(&mut new);
+    new
+}
+
+fn decide(store: &mut CustomResourceStore, generation: u32, step: u32) -> Result<(), StoreError> {
+    let record = format!(r#"{{"generation":{generation},"step":{step}}}"#);
+    store.commit(&[put(DRIVE, &record)])
+}
+
+/// Somebody put a status back that was saved long ago. It was taken for a late write, the leader ended, and the next
+/// one believed it. A late write replaces what was loaded, so it is never older than that.
+#[test]
+fn an_older_status_that_is_put_back_after_an_election_is_written_over() {
+    let (first, second, third) = (term(1, 10), term(2, 20), term(3, 30));
+    for (what, by_first, by_second, loaded) in [
+        ("of the same term, by its generation", None, Some((1, 1)), Some((2, 2))),
+        ("of a term before, by its term", Some((2, 1)), None, Some((2, 2))),
+        ("of a term before, though its generation is higher", Some((9, 1)), None, Some((2, 2))),
+    ] {
+        let server = server();
+        let people = People::on(&server);
+        let mut saved = None;
+        for (terms, decisions) in
+            [(&[first][..], [by_first, None]), (&[first, second][..], [by_second, loaded])]
+        {
+            let mut store = succeed(&server, terms);
+            for (generation, step) in decisions.into_iter().flatten() {
+                decide(&mut store, generation, step).unwrap();
+                saved.get_or_insert_with(|| people.only("drives")["status"].clone());
+            }
+        }
+        let mut leader = succeed(&server, &[first, second, third]);
+        people.edit_status("drives", |object| object["status"] = saved.unwrap());
+        decide(&mut leader, 2, 2).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let there = leader.read(&DRIVE).unwrap().unwrap();
+        assert_eq!(there, br#"{"generation":2,"step":2}"#, "{what}");
+    }
+}
+
+/// The other side of it: the same term, and no lower number.
+#[test]
+fn a_late_write_stands_whether_its_generation_is_the_same_or_higher() {
+    let (first, second) = (term(1, 10), term(2, 20));
+    for generation in [2, 3] {
+        let server = server();
+        let mut old = succeed(&server, &[first]);
+        decide(&mut old, 2, 1).unwrap();
+        let mut new = succeed(&server, &[first, second]);
+        decide(&mut old, generation, 2).unwrap();
+        let error = decide(&mut new, 2, 3).unwrap_err();
+        assert!(matches!(error, StoreError::Overtaken { .. }), "{generation}: {error}");
+    }
 }
 
 /// The object still shows what it was made with. That is not a late write of the controller before.
