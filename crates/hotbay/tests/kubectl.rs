@@ -1,5 +1,5 @@
 //! `kubectl hotbay`, with a kubectl that is a script: what it asks kubectl for, that it speaks to the registry behind
-//! that, and what it says when something is missing.
+//! that, for longer than a token is good, and what it says when something is missing.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,6 +11,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::{Part, eventually};
@@ -18,17 +19,19 @@ use hotbay_control::{
     Account, AccountToken, Accounts, Asked, AuthorityAt, AuthorityPems, DoorOptions, Doors, May,
     NotKnown,
 };
+use hotbay_core::cluster::{About, Notice};
 use hotbay_core::ids::{ClusterId, NodeName, TermId};
 use hotbay_registry::{MemoryStore, Registry, Surroundings};
 use tokio::net::UnixListener;
 
-/// Answers as kubectl does. What it is asked for is in `asked`; a file `fails-WORD` has what it says instead.
+/// Answers as kubectl does; the tokens that it makes are numbered from 1. What it is asked for is in `asked`; a file
+/// `fails-WORD` has what it says instead.
 const KUBECTL: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" || exit 1
 echo "$*" >> asked
 if [ -e "fails-$1" ]; then cat "fails-$1" >&2; exit 1; fi
 case "$1" in
-  create) echo "token-of-$3" ;;
+  create) echo >> made; echo "token-of-$3-$(wc -l < made)" ;;
   get) cat authority.pem ;;
   port-forward)
     echo "Forwarding from 127.0.0.1:$(cat port) -> 7444"
@@ -37,8 +40,16 @@ case "$1" in
 esac
 "#;
 
-#[derive(Debug)]
-struct Platform;
+/// Seconds that a token is taken to be good for: another one is made every two.
+const LIFE: (&str, &str) = ("HOTBAY_TEST_TOKEN_LIFE", "3");
+
+#[derive(Debug, Default)]
+struct Platform {
+    /// The newest token that was shown.
+    shown: AtomicU64,
+    /// The tokens up to this one are good no more.
+    ended: AtomicU64,
+}
 
 impl Accounts for Platform {
     fn node_of<'a>(&'a self, _: &'a AccountToken) -> Asked<'a, NodeName> {
@@ -46,8 +57,14 @@ impl Accounts for Platform {
     }
 
     fn rights_of<'a>(&'a self, token: &'a AccountToken) -> Asked<'a, Account> {
-        let account = |may| Ok(Account { who: token.secret().to_owned(), may });
-        let said = match token.secret() {
+        let (who, number) = token.secret().rsplit_once('-').unwrap();
+        let number = number.parse().unwrap();
+        self.shown.fetch_max(number, Ordering::Relaxed);
+        let account = |may| Ok(Account { who: who.to_owned(), may });
+        let said = match who {
+            _ if number <= self.ended.load(Ordering::Relaxed) => {
+                Err(NotKnown::Refused { why: "it has expired".to_owned() })
+            }
             "token-of-hotbay-admin" => account(May::Write),
             "token-of-hotbay-viewer" => account(May::Read),
             _ => Err(NotKnown::Refused { why: "it is not known".to_owned() }),
@@ -62,6 +79,8 @@ impl Accounts for Platform {
 
 struct Rig {
     dir: tempfile::TempDir,
+    registry: Registry,
+    platform: Arc<Platform>,
 }
 
 fn wall_ms() -> u64 {
@@ -81,13 +100,14 @@ impl Rig {
         };
         let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
         let authority = AuthorityPems::fresh().unwrap();
+        let platform = Arc::new(Platform::default());
         let life = Duration::from_secs(3_600);
         let doors = Doors::open(DoorOptions {
             agents: Vec::new(),
             clients: vec!["127.0.0.1:0".to_owned()],
             authority: AuthorityAt::Given(authority.clone()),
             tls_dir: dir.path().join("tls"),
-            accounts: Some(Arc::new(Platform)),
+            accounts: Some(Arc::clone(&platform) as Arc<dyn Accounts>),
             node_life: life,
             registry_life: life,
             wall_ms,
@@ -96,8 +116,9 @@ impl Rig {
         let port = doors.client_addresses()[0].port();
         let listeners = vec![UnixListener::bind(dir.path().join("api.sock")).unwrap()];
         let never = std::future::pending();
-        tokio::spawn(hotbay_control::serve_with_doors(registry, listeners, doors, || 1, never));
-        let rig = Self { dir };
+        let served = registry.clone();
+        tokio::spawn(hotbay_control::serve_with_doors(served, listeners, doors, || 1, never));
+        let rig = Self { dir, registry, platform };
         rig.write("port", &port.to_string());
         rig.write("authority.pem", &authority.certificate);
         rig.write("kubectl", KUBECTL);
@@ -136,6 +157,41 @@ impl Rig {
         asked
     }
 
+    /// Starts it, with tokens that are good for a moment; what it prints goes to the file `heard`.
+    fn begin(&self, arguments: &str) -> Part {
+        let heard = fs::File::create(self.path("heard")).unwrap();
+        let mut command = self.command(arguments);
+        command.env(LIFE.0, LIFE.1).stderr(heard.try_clone().unwrap()).stdout(heard);
+        Part::of(command.spawn().unwrap())
+    }
+
+    fn heard(&self) -> String {
+        fs::read_to_string(self.path("heard")).unwrap()
+    }
+
+    fn until_heard(&self, words: &str) {
+        eventually(words, || self.heard().contains(words).then_some(()));
+    }
+
+    fn until_shown(&self, number: u64) {
+        let shown = || self.platform.shown.load(Ordering::Relaxed) >= number;
+        eventually("another token is shown", || shown().then_some(()));
+    }
+
+    async fn tell(&self, text: &str) {
+        let (about, text) = (About::Registry, text.to_owned());
+        let notice = Notice { warning: false, reason: "Test", about, text, order: None };
+        self.registry.rewrite(Vec::new(), vec![notice]).await.unwrap();
+    }
+
+    /// The first token of something that was begun ends, after another one was made. By the time that some more were
+    /// shown, the registry has asked about each again that something was begun with.
+    fn outlive_first_token(&self) {
+        self.until_shown(2);
+        self.platform.ended.store(1, Ordering::Relaxed);
+        self.until_shown(5);
+    }
+
     /// The process that forwards is gone.
     fn expect_closed(&self) {
         let pid = fs::read_to_string(self.path("forwarding")).unwrap();
@@ -154,7 +210,7 @@ async fn it_speaks_to_the_registry_with_the_rights_that_it_needs() {
     let asked = rig.asked();
     let which = "--namespace storage --context c --kubeconfig /k";
     for expected in [
-        "create token hotbay-viewer --audience hotbay.dev --duration 10m",
+        "create token hotbay-viewer --audience hotbay.dev --duration 600s",
         "get configmap hotbay-authority",
         "port-forward --address 127.0.0.1 service/hotbay-controller :7444",
     ] {
@@ -182,6 +238,63 @@ async fn it_speaks_to_the_registry_with_the_rights_that_it_needs() {
     eventually("a way", || rig.path("forwarding").exists().then_some(()));
     following.kill();
     rig.expect_closed();
+}
+
+/// What went on for longer than its token, ten minutes, ended with UNAUTHENTICATED: also a removal that waited.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_outlives_its_token() {
+    let rig = Rig::start().await;
+    let mut watching = rig.begin("get nodes --watch -o name");
+    rig.outlive_first_token();
+    let agent = Command::new(env!("CARGO_BIN_EXE_hotbay"))
+        .args(["node", "--no-config", "--name", "node-a", "--join"])
+        .arg(rig.path("api.sock"))
+        .arg("--data-dir")
+        .arg(rig.path("node"))
+        .arg("--drives")
+        .arg(rig.path("no-drive-*"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let _agent = Part::of(agent.unwrap());
+    rig.until_heard("node-a");
+    assert!(!watching.has_ended(), "{}", rig.heard());
+    assert!(!rig.heard().contains("trying again"), "{}", rig.heard());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_followed_for_longer_than_a_token_is_good_and_each_is_told_once() {
+    let rig = Rig::start().await;
+    rig.tell("the first").await;
+    let mut following = rig.begin("events --follow");
+    rig.until_heard("the first");
+    rig.outlive_first_token();
+    rig.tell("the second").await;
+    rig.until_heard("the second");
+    rig.until_shown(7);
+    assert!(!following.has_ended(), "{}", rig.heard());
+    let heard = rig.heard();
+    let times = |words: &str| heard.matches(words).count();
+    assert_eq!((times("the first"), times("the second")), (1, 1), "{heard}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_token_is_not_renewed_is_told_when_it_has_ended() {
+    let rig = Rig::start().await;
+    let mut watching = rig.begin("get nodes --watch");
+    rig.until_shown(1);
+    rig.write("fails-create", "Error from server (Forbidden): no right to do so\n");
+    // It goes on while its token is good. A second failure means that the first is known.
+    let asked = || fs::read_to_string(rig.path("asked")).unwrap();
+    eventually("another token is asked for", || {
+        (asked().matches("create token").count() >= 3).then_some(())
+    });
+    assert!(!watching.has_ended(), "{}", rig.heard());
+    rig.platform.ended.store(u64::MAX, Ordering::Relaxed);
+    eventually("it ends", || watching.has_ended().then_some(()));
+    let heard = rig.heard();
+    assert!(heard.contains("the token has ended, and there is no other"), "{heard}");
+    assert!(heard.contains("create serviceaccounts/token, for the name hotbay-viewer"), "{heard}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

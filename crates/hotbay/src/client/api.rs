@@ -21,12 +21,11 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio_stream::{StreamExt, StreamMap};
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 
+use super::bearer::{Bearer, Noted};
 use super::error::ClientError;
 use super::exit::Exit;
 use super::place::Place;
@@ -65,31 +64,21 @@ impl Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     place: Place,
+    bearer: Bearer,
     channel: Calls,
 }
 
 /// A channel whose every call carries the token, if there is one.
 pub(crate) type Calls = InterceptedService<Channel, Bearer>;
 
-#[derive(Debug, Clone)]
-pub(crate) struct Bearer(Option<MetadataValue<Ascii>>);
-
-impl Bearer {
-    fn of(token: &str) -> Self {
-        let bearer = format!("Bearer {token}");
-        let mut bearer: MetadataValue<Ascii> = bearer.parse().expect("a token is plain text");
-        bearer.set_sensitive(true);
-        Self(Some(bearer))
-    }
-}
-
-impl Interceptor for Bearer {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
-            request.metadata_mut().insert("authorization", token.clone());
-        }
-        Ok(request)
-    }
+/// Events as they come.
+#[derive(Debug)]
+pub(crate) struct Events {
+    follow: bool,
+    stream: Streaming<wire::Event>,
+    token: Noted,
+    /// Number and time of the last one that was given out.
+    last: Option<(u64, u64)>,
 }
 
 /// What following brings: all objects as they are now, or that the registry is away. After an error that is not
@@ -98,23 +87,24 @@ pub(crate) type News = mpsc::Receiver<Result<Vec<String>, ClientError>>;
 
 impl Api {
     pub(crate) async fn connect(place: Place) -> Result<Self, ClientError> {
-        let remote = |address: &String, authority, token: &str| {
+        let remote = |address: &String, authority| {
             let dial = PinnedDial::new(authority).map_err(ClientError::Tls)?;
             let connecting: Connecting = Box::pin(to_other_machine(address.clone(), dial));
-            Ok::<_, ClientError>((connecting, Bearer::of(token)))
+            Ok::<_, ClientError>(connecting)
         };
         let (connecting, bearer): (Connecting, _) = match &place {
-            Place::Socket(path) => (Box::pin(to_socket(path.clone())), Bearer(None)),
+            Place::Socket(path) => (Box::pin(to_socket(path.clone())), Bearer::Nothing),
             Place::Remote { address, token } => {
-                remote(address, token.authority, &token.to_string())?
+                (remote(address, token.authority)?, Bearer::of(&token.to_string()))
             }
             Place::Service { address, authority, token, .. } => {
-                remote(address, *authority, token.secret())?
+                (remote(address, *authority)?, Bearer::Renewed(token.clone()))
             }
         };
         match tokio::time::timeout(DEADLINE, connecting).await {
             Ok(Ok(channel)) => {
-                Ok(Self { place, channel: InterceptedService::new(channel, bearer) })
+                let channel = InterceptedService::new(channel, bearer.clone());
+                Ok(Self { place, bearer, channel })
             }
             Ok(Err(error)) => Err(unreachable_because(&place, &error)
                 .unwrap_or_else(|| ClientError::Lost { place: place.to_string() })),
@@ -224,19 +214,36 @@ impl Api {
     }
 
     /// What happened lately, and with `follow` what happens.
-    pub(crate) async fn events(&self, follow: bool) -> Result<Streaming<wire::Event>, ClientError> {
+    pub(crate) async fn events(&self, follow: bool) -> Result<Events, ClientError> {
+        let token = self.bearer.noted();
         let mut viewer = self.viewer();
         let request = wire::EventsRequest { protocol: PROTOCOL, follow };
-        self.in_time(viewer.events(request)).await
+        let stream = self.in_time(viewer.events(request)).await?;
+        Ok(Events { follow, stream, token, last: None })
     }
 
     /// The next event; `None` when there is none any more.
     pub(crate) async fn next_event(
         &self,
-        events: &mut Streaming<wire::Event>,
+        events: &mut Events,
     ) -> Result<Option<wire::Event>, ClientError> {
-        let next = events.message().await.map_err(|status| self.explain(&status))?;
-        Ok(next.map(|event| wire::Event { text: plain(&event.text), ..event }))
+        loop {
+            let next = tokio::select! {
+                next = events.stream.message() => next.map_err(|status| self.explain(&status))?,
+                () = events.token.next(), if events.follow => {
+                    let last = events.last;
+                    *events = Events { last, ..self.events(true).await? };
+                    continue;
+                }
+            };
+            let Some(event) = next else { return Ok(None) };
+            // A registry that has started since counts from 1 again, at a later time.
+            let known = |(number, time_ms)| event.number <= number && event.time_ms <= time_ms;
+            if !events.last.is_some_and(known) {
+                events.last = Some((event.number, event.time_ms));
+                return Ok(Some(wire::Event { text: plain(&event.text), ..event }));
+            }
+        }
     }
 
     fn viewer(&self) -> ViewClient<Calls> {
@@ -271,6 +278,11 @@ impl Api {
         if status.source().is_some() {
             return self.lost();
         }
+        if status.code() == Code::Unauthenticated
+            && let Some(why) = self.bearer.why_not_renewed()
+        {
+            return ClientError::NotRenewed { why };
+        }
         ClientError::TurnedDown {
             exit: Exit::of_status(status.code()),
             message: plain(status.message()),
@@ -286,7 +298,12 @@ async fn follow(
 ) {
     // Without end, as long as somebody listens: who follows has a limit of their own, or wants none.
     loop {
-        let Err(error) = follow_once(&api, kind, &names, &news).await else { return };
+        let mut token = api.bearer.noted();
+        let followed = tokio::select! {
+            followed = follow_once(&api, kind, &names, &news) => followed,
+            () = token.next() => continue,
+        };
+        let Err(error) = followed else { return };
         let for_good = !error.retryable();
         if news.send(Err(error)).await.is_err() || for_good {
             return;
@@ -295,7 +312,7 @@ async fn follow(
     }
 }
 
-/// Follows until something fails; `Ok` when nobody listens any more.
+/// Follows until something fails; `Ok` when nobody listens any more. May be cancelled: what it told is whole lists.
 async fn follow_once(
     api: &Api,
     kind: Kind,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hotbay_api::client_token::NotAClientToken;
 use hotbay_api::token::{NotAnAddress, check_address};
@@ -118,6 +119,9 @@ pub(crate) enum ClientError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Kubectl(#[from] KubectlError),
+    /// A command has outlived its token.
+    #[error("the token has ended, and there is no other: {why}")]
+    NotRenewed { why: Arc<KubectlError> },
     #[error("cannot start")]
     Start(#[source] io::Error),
 }
@@ -132,6 +136,7 @@ impl ClientError {
             | Self::NoAgent { .. } => Exit::TryAgain,
             Self::TurnedDown { exit, .. } => *exit,
             Self::Kubectl(error) => error.exit(),
+            Self::NotRenewed { why } => why.exit(),
             Self::NotASocket { .. }
             | Self::PathNotText { .. }
             | Self::Config(_)
@@ -192,10 +197,8 @@ impl ClientError {
                 &["whether it took the request is not known; asking again is safe"]
             }
             Self::Kubectl(error) => return error.next_steps(),
-            Self::OtherAuthority { place } if place.starts_with(SERVICE_MARK) => &[
-                "the ConfigMap hotbay-authority is not the one of these controllers; their log says why:",
-                "kubectl logs -n NAMESPACE deployment/hotbay-controller",
-            ],
+            Self::NotRenewed { why } => return why.next_steps(),
+            Self::OtherAuthority { place } if place.starts_with(SERVICE_MARK) => OTHER_CONTROLLERS,
             Self::NoToken { .. } => MAKE_A_TOKEN,
             Self::BadToken { .. } => COPY_THE_TOKEN,
             Self::OpenTokenFile { path, .. } => {
@@ -258,6 +261,11 @@ impl ClientError {
         lines.iter().map(|line| (*line).to_owned()).collect()
     }
 }
+
+const OTHER_CONTROLLERS: &[&str] = &[
+    "the ConfigMap hotbay-authority is not the one of these controllers; their log says why:",
+    "kubectl logs -n NAMESPACE deployment/hotbay-controller",
+];
 
 const MAKE_A_TOKEN: &[&str] = &[
     "make one, on its machine:  hotbay token create --client NAME --may read",

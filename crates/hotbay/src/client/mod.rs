@@ -7,13 +7,14 @@
 //! - [`plan`] lists drives to be added later, [`plan_file`] is that list, [`explain`] says why one can or cannot be.
 //!   [`inspect`] reads a label from the drive itself, and needs no registry.
 //! - [`mod@volume`] makes volumes and deletes them.
-//! - [`place`] is where the registry is, [`api`] the connection, [`first`] how long it is waited for at first,
-//!   [`error`] why it does not work, [`exit`] what a script sees of all that.
+//! - [`place`] is where the registry is, [`api`] the connection, [`bearer`] what is shown there, [`first`] how long it
+//!   is waited for at first, [`error`] why it does not work, [`exit`] what a script sees of all that.
 //! - [`screen`], [`table`], [`rows`], [`words`], [`mod@nearest`]: how things look and read.
 
 mod act;
 mod answer;
 pub(crate) mod api;
+pub(crate) mod bearer;
 mod cordon;
 mod describe;
 mod error;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use hotbay_api::client_token::ClientToken;
 use hotbay_api::token::check_address;
-use hotbay_control::AccountToken;
 use hotbay_host::RuntimeDir;
 
+use super::bearer::Renewed;
 use super::error::ClientError;
 use crate::cli::ApiArgs;
 
@@ -37,7 +37,7 @@ pub(crate) enum Place {
         address: String,
         /// SHA-256 of the authority's certificate.
         authority: [u8; 32],
-        token: AccountToken,
+        token: Renewed,
         /// For people.
         name: String,
     },

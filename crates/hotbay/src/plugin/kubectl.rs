@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use hotbay_control::AccountToken;
 use hotbay_kubernetes::accounts::{ADMIN, AUDIENCE, VIEWER};
@@ -15,8 +16,8 @@ use crate::client::{Exit, plain};
 
 /// The Service of the controllers.
 pub(crate) const SERVICE: &str = "hotbay-controller";
-/// For how long a token is good: the shortest that Kubernetes makes. Only what goes on for longer notices its end.
-const TOKEN_LIFE: &str = "10m";
+/// For how long a token is good: the shortest that Kubernetes makes.
+pub(super) const TOKEN_LIFE: Duration = Duration::from_secs(600);
 /// How long the API server may take to answer.
 const PATIENCE: &str = "--request-timeout=15s";
 
@@ -76,7 +77,7 @@ impl KubectlError {
                 Cause::Forbidden => {
                     need(namespace, &format!("get configmaps, for the name {AUTHORITY}"))
                 }
-                // The first controller that leads makes it.
+                // The first controller that starts makes it.
                 Cause::NotFound => [installed(), pods(namespace)].concat(),
                 Cause::Other => Vec::new(),
             },
@@ -131,7 +132,7 @@ pub(super) enum Account {
 }
 
 /// kubectl, for the cluster that is meant.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Kubectl {
     namespace: String,
     which: Vec<OsString>,
@@ -168,7 +169,8 @@ impl Kubectl {
         };
         let failed =
             |said| KubectlError::Token { account, namespace: self.namespace.clone(), said };
-        let life = ["--duration", TOKEN_LIFE, PATIENCE];
+        let life = format!("{}s", TOKEN_LIFE.as_secs());
+        let life = ["--duration", &life, PATIENCE];
         let token = ["create", "token", account, "--audience", AUDIENCE];
         let token = self.run(&[&token[..], &life].concat())?.map_err(failed)?;
         AccountToken::new(token.trim()).ok_or_else(|| failed("kubectl printed none".to_owned()))

@@ -3,10 +3,12 @@
 //! to the controllers' Service; everything else is as for any client on another machine. `main` calls [`run`].
 //!
 //! - [`cli`]: its command line. [`kubectl`]: what kubectl is asked for, and why it does not work.
+//! - [`renewal`]: another token before one ends, for as long as a command goes on.
 //! - [`tunnel`]: the way to the Service, which ends with this process.
 
 mod cli;
 pub(crate) mod kubectl;
+mod renewal;
 mod tunnel;
 
 use std::process::ExitCode;
@@ -70,8 +72,8 @@ pub(crate) fn run() -> ExitCode {
     let find = || {
         let kubectl = Kubectl::new(&cluster);
         let opened = tunnel.insert(Tunnel::open(&kubectl)?);
-        let (token, authority) = (kubectl.token(account)?, kubectl.authority()?);
-        Ok(opened.place(token, authority, kubectl.namespace())?)
+        let token = renewal::begin(&kubectl, account)?;
+        Ok(opened.place(token, kubectl.authority()?, kubectl.namespace())?)
     };
     let done = client::run_at(find, command);
     drop(tunnel);

@@ -8,11 +8,11 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use hotbay_control::AccountToken;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::CALLED;
 use super::kubectl::{Kubectl, KubectlError, SERVICE, in_words, not_started};
+use crate::client::bearer::Renewed;
 use crate::client::place::Place;
 
 /// The first argument of a process that is to become kubectl; a number follows, that of the process which it ends with.
@@ -74,7 +74,7 @@ impl Tunnel {
     /// Where the controllers are reached, when the way is open.
     pub(super) fn place(
         &self,
-        token: AccountToken,
+        token: Renewed,
         authority: [u8; 32],
         namespace: &str,
     ) -> Result<Place, KubectlError> {
