@@ -32,13 +32,16 @@ impl Loops {
 
 impl Drop for Loops {
     fn drop(&mut self) {
-        if !self.kept {
-            drop(detach(&self.folder));
+        if !self.kept
+            && let Err(error) = detach(&self.folder)
+        {
+            eprintln!("hotbay-rig: {error}");
         }
     }
 }
 
-/// Detaches all loop devices over files in this folder, and those over such loop devices.
+/// Detaches all loop devices over files in this folder, and those over such loop devices. One that fails does not keep
+/// the others; the first failure is told.
 pub(crate) fn detach(folder: &Path) -> Result<(), RigError> {
     let mut files = HashSet::new();
     add_files(folder, &mut files);
@@ -55,8 +58,22 @@ pub(crate) fn detach(folder: &Path) -> Result<(), RigError> {
         ours.extend(found.into_iter().map(|(device, _)| device));
         others = rest;
     }
+    let mut first = Ok(());
     // The last are over others.
-    ours.iter().rev().try_for_each(|device| losetup(&["--detach", device]).map(drop))
+    for device in ours.iter().rev() {
+        let detached = losetup(&["--detach", device]).map(drop);
+        // One that has gone by itself since they were listed is no failure.
+        if is_attached(device) {
+            first = first.and(detached);
+        }
+    }
+    first
+}
+
+/// Whether a loop device has something behind it.
+fn is_attached(device: &str) -> bool {
+    let name = device.trim_start_matches("/dev/");
+    Path::new("/sys/block").join(name).join("loop/backing_file").exists()
 }
 
 /// Every loop device with what it is over.

@@ -21,7 +21,8 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(200);
 
 pub(crate) fn run() -> anyhow::Result<()> {
-    // Always the same folder: what a run that was killed has left, this one finds and ends.
+    // Always the same folder: what a run by hand that was killed has left, this one finds and ends. In a tier it is in
+    // the tier's own folder, and the tier ends what is left there.
     let dir = env::temp_dir().join("hotbay-rig-smoke");
     if dir.exists() {
         cluster::end(&dir).context("cannot end what an earlier run left")?;
@@ -59,8 +60,10 @@ fn pods(cluster: &Cluster) -> anyhow::Result<()> {
     }
     for node in cluster.nodes() {
         let pod = format!("smoke-{}", node.name());
+        // A watch: the rig's own limit for a request would cut it short.
+        let wait = ["--request-timeout=0", "wait", "--for=condition=Ready", POD_LIMIT];
         kubectl
-            .run(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), POD_LIMIT])
+            .run(&[&wait[..], &[&format!("pod/{pod}")]].concat())
             .with_context(|| events(cluster, &pod))?;
         let said = kubectl.run(&["exec", &pod, "--", "cat", "/proc/1/comm"])?;
         ensure!(said.trim_end() == "sleep", "{pod} runs {said:?}, not what it was told to");

@@ -1,40 +1,61 @@
-//! Loop devices and mounts of this machine, looked at before and after the tests that make some. The `root` tier
-//! fails if its tests left any behind, even when each of them passed.
+//! Loop devices and mounts of this machine, looked at before and after the tests that make some. A tier with such tests
+//! fails if they left any behind, even when each of them passed. What they left is removed then: `scratch` knows it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+
+use crate::scratch::Scratch;
+use crate::tier::{Plan, Step, Work};
 
 /// The kernel takes a loop device apart a moment after its last user is gone, on its own time.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
 const SETTLE_STEP: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Leftovers {
+struct Leftovers {
     /// `loop0 over /tmp/drive.img`
     loops: BTreeSet<String>,
     /// `/mnt from /dev/loop0`
     mounts: BTreeSet<String>,
 }
 
+/// The steps, and after them a look at what they have left, whatever became of them. It is judged before it is removed:
+/// a test that passed and left something is at fault. `rig` is the rig's program.
+pub(crate) fn and_nothing_left(mut steps: Vec<Step>, rig: PathBuf) -> anyhow::Result<Plan> {
+    let before = Leftovers::now()?;
+    println!("before: {before}");
+    let scratch = Scratch::make()?;
+    scratch.give(&mut steps);
+    let look = move || {
+        let left = before.nothing_new();
+        scratch.clear(&rig)?;
+        let Err(left) = left else { return Ok(()) };
+        before.nothing_new().context("not all could be removed")?;
+        bail!("{left:#}; now it is removed")
+    };
+    steps.push(Step { name: "leftovers".to_owned(), work: Work::Check(Box::new(look)) });
+    Ok(Plan::Steps(steps))
+}
+
 impl Leftovers {
-    pub(crate) fn now() -> anyhow::Result<Self> {
-        let mountinfo = "/proc/self/mountinfo";
-        let mounts = fs::read_to_string(mountinfo)
-            .with_context(|| format!("cannot read the mounts from {mountinfo}"))?;
+    fn now() -> anyhow::Result<Self> {
+        let loops = bound_loops(Path::new("/sys/block"))?;
+        let mounts = mountinfo()?;
+        let mounts = mounts.lines().filter_map(mount);
         Ok(Self {
-            loops: bound_loops(Path::new("/sys/block"))?,
-            mounts: mounts.lines().filter_map(mount).collect(),
+            loops: loops.iter().map(|(name, file)| format!("{name} over {file}")).collect(),
+            mounts: mounts.map(|(place, source)| format!("{place} from {source}")).collect(),
         })
     }
 
     /// Fails with the names of everything that is there now and was not in `self`.
-    pub(crate) fn nothing_new(&self) -> anyhow::Result<()> {
+    fn nothing_new(&self) -> anyhow::Result<()> {
         let give_up = Instant::now() + SETTLE_MAX;
         let mut after = Self::now()?;
         while !after.without(self).is_empty() && Instant::now() < give_up {
@@ -69,28 +90,34 @@ impl fmt::Display for Leftovers {
     }
 }
 
-/// The loop devices that have a file behind them, from the kernel's list of block devices.
-fn bound_loops(block: &Path) -> anyhow::Result<BTreeSet<String>> {
+/// The loop devices that have a file behind them, each with that, from the kernel's list of block devices.
+pub(crate) fn bound_loops(block: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let entries = fs::read_dir(block)
         .with_context(|| format!("cannot list the block devices in {}", block.display()))?;
-    let mut loops = BTreeSet::new();
+    let mut loops = BTreeMap::new();
     for entry in entries {
         let entry = entry.with_context(|| format!("cannot list {}", block.display()))?;
         let name = entry.file_name().to_string_lossy().into_owned();
         // Only a bound loop device has this file; it may be unbound between listing and reading.
         if let Ok(file) = fs::read_to_string(entry.path().join("loop/backing_file")) {
-            loops.insert(format!("{name} over {}", file.trim_end()));
+            loops.insert(name, file.trim_end().to_owned());
         }
     }
     Ok(loops)
 }
 
-/// One line of mountinfo: `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/loop0 rw`, as proc(5) tells.
-fn mount(line: &str) -> Option<String> {
+pub(crate) fn mountinfo() -> anyhow::Result<String> {
+    let mountinfo = "/proc/self/mountinfo";
+    fs::read_to_string(mountinfo)
+        .with_context(|| format!("cannot read the mounts from {mountinfo}"))
+}
+
+/// Place and source in one line of mountinfo: `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/loop0 rw`, as proc(5) tells.
+pub(crate) fn mount(line: &str) -> Option<(&str, &str)> {
     let (before, after) = line.split_once(" - ")?;
     let place = before.split(' ').nth(4)?;
     let source = after.split(' ').nth(1)?;
-    Some(format!("{place} from {source}"))
+    Some((place, source))
 }
 
 #[cfg(test)]
@@ -105,7 +132,7 @@ mod tests {
     #[test]
     fn mount_is_named_by_place_and_source() {
         let line = "36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/loop0 rw,errors=continue";
-        assert_eq!(mount(line).as_deref(), Some("/mnt from /dev/loop0"));
+        assert_eq!(mount(line), Some(("/mnt", "/dev/loop0")));
         assert_eq!(mount("no such line"), None);
     }
 

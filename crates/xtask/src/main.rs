@@ -2,7 +2,7 @@
 //! them run the same lines. `cargo xtask help` lists the commands; CONTRIBUTING.md says when to use which.
 //!
 //! ```text
-//! main -> tier      which steps make up check, csi, root, guest, k8s, soak, soak-k8s
+//! main -> tier      which steps make up deps, check, csi, root, guest, k8s, soak, soak-k8s
 //!      -> run       runs them one by one under the tier's time cap, and tells how it went
 //!           -> step     one child in its own process group, ended with everything in it when time is up
 //!      -> tidy      the house rules, as a test
@@ -10,7 +10,8 @@
 //!      -> fuzz      the fuzzer's steps of soak
 //!      -> csi       the steps of csi, and their harness around csi-sanity
 //!      -> rig       the steps of k8s and soak-k8s, and the cluster that they run on
-//! workspace: what cargo knows about our crates     leftovers: what tests left behind on the machine
+//! workspace: what cargo knows about our crates
+//! leftovers: what tests left behind on the machine     scratch: their temporary folder, and the end of what is in it
 //! ```
 
 mod beside;
@@ -20,6 +21,7 @@ mod layering;
 mod leftovers;
 mod rig;
 mod run;
+mod scratch;
 mod step;
 mod tidy;
 mod tier;
@@ -49,7 +51,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything that needs no root: format, house rules, layering, lints, tests, documentation (cap 12 min)
+    /// Everything that needs no root: format, house rules, layering, lints, tests, documentation (cap 12 min).
+    /// Before it, as before the tiers of `test` and `ci`, the crates of others are compiled (cap 12 min)
     Check,
     /// Of root, only the Kubernetes project's own test of CSI drivers; needs Go, once (cap 8 min)
     Csi,
@@ -103,13 +106,13 @@ fn main() -> ExitCode {
 fn chore(command: &Command) -> anyhow::Result<ExitCode> {
     let workspace = Workspace::load()?;
     let tiers = match command {
-        Command::Check => vec![Tier::Check],
+        Command::Check => vec![Tier::Deps, Tier::Check],
         Command::Csi => vec![Tier::Csi],
         Command::Root => vec![Tier::Root],
         Command::Guest => vec![Tier::Guest],
         Command::K8s => vec![Tier::K8s],
-        Command::Test => vec![Tier::Check, Tier::Root],
-        Command::Ci => vec![Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
+        Command::Test => vec![Tier::Deps, Tier::Check, Tier::Root],
+        Command::Ci => vec![Tier::Deps, Tier::Check, Tier::Root, Tier::Guest, Tier::K8s],
         Command::Soak => vec![Tier::Soak],
         Command::SoakK8s => vec![Tier::SoakK8s],
         Command::Bench { name, part } => return bench(name, part),
@@ -127,7 +130,7 @@ fn chore(command: &Command) -> anyhow::Result<ExitCode> {
         "soak takes hours and is never run in CI"
     );
     // Who names one tier wants that tier; a list of tiers makes do with what the machine has, except in CI.
-    let must_run = in_ci || tiers.len() == 1;
+    let must_run = in_ci || !matches!(command, Command::Test | Command::Ci);
     let mut run = Run::new(Interrupts::listen()?, must_run);
     run.tiers(&tiers, &workspace)?;
     Ok(run.close())

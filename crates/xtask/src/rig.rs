@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::csi;
-use crate::leftovers::Leftovers;
-use crate::tier::{Plan, Step, Work, features, names, test};
+use crate::leftovers::and_nothing_left;
+use crate::tier::{Plan, Step, Work, compile, names, test};
 use crate::workspace::{TestTarget, Workspace, cargo};
 
 /// The components of the rig that are built first and last.
@@ -55,7 +55,7 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
         let at = steps.iter().position(on_the_cluster).unwrap_or(steps.len());
         steps.splice(at..at, sanity);
     }
-    and_nothing_left(steps)
+    as_root(workspace, steps)
 }
 
 /// Hours on one cluster; with the suite of Kubernetes, which is built for this tier alone.
@@ -72,30 +72,27 @@ pub(crate) fn soak_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
         let work = Work::Child(test(workspace, &["--test", name, "--", "--nocapture"]));
         Step { name: (*name).to_owned(), work }
     }));
-    and_nothing_left(steps)
+    as_root(workspace, steps)
 }
 
-/// The steps, if they can be run here, and after them a look at what they have left.
-fn and_nothing_left(mut steps: Vec<Step>) -> anyhow::Result<Plan> {
+/// The steps, if they can be run here.
+fn as_root(workspace: &Workspace, steps: Vec<Step>) -> anyhow::Result<Plan> {
     if !rustix::process::geteuid().is_root() {
         return Ok(Plan::Missing(vec!["user id 0 (run as root)".to_owned()]));
     }
-    let before = Leftovers::now()?;
-    let leftovers = Work::Check(Box::new(move || before.nothing_new()));
-    steps.push(Step { name: "leftovers".to_owned(), work: leftovers });
-    Ok(Plan::Steps(steps))
+    and_nothing_left(steps, program(workspace))
 }
 
 /// What a cluster needs, until one could be started.
 fn setup_steps(workspace: &Workspace) -> Vec<Step> {
     let apt = Command::new(workspace.root.join("scripts/setup-rig"));
-    // With the features of all tests, so that nothing is compiled twice.
-    let mut compile = cargo();
-    compile.args(["build", "--workspace", "--bin", "hotbay-rig", "--bin", "hotbay"]);
-    compile.args(["--features", &features(workspace)]);
+    // With the example, cargo takes the crates of others as the tests have them; else it would compile them once more.
+    let programs =
+        ["build", "--bin", "hotbay-rig", "--bin", "hotbay", "--example", "hotbay-csi-sim"];
+    let programs = compile(workspace, &programs);
     vec![
         setup("setup", apt),
-        setup("compile the rig", compile),
+        setup("compile the rig", programs),
         setup("build the cluster", rig(workspace, &["build", CLUSTER])),
     ]
 }
@@ -137,9 +134,14 @@ fn setup(name: &str, command: Command) -> Step {
 }
 
 fn rig(workspace: &Workspace, args: &[&str]) -> Command {
-    let mut command = Command::new(workspace.target.join("debug/hotbay-rig"));
+    let mut command = Command::new(program(workspace));
     command.args(args);
     command
+}
+
+/// The rig's own program, which must be compiled before it is there.
+pub(crate) fn program(workspace: &Workspace) -> PathBuf {
+    workspace.target.join("debug/hotbay-rig")
 }
 
 /// What of the rig is there, in some version. A new version is built beside it, which takes as long as the first; the

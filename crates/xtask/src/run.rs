@@ -117,6 +117,10 @@ impl Run {
                     }
                 }
                 for step in steps {
+                    if matches!(step.work, Work::Check(_)) {
+                        self.step(tier, step, started + cap);
+                        continue;
+                    }
                     let why = "not run: its setup failed".to_owned();
                     self.add(tier, &step.name, Verdict::Skipped(why), Duration::ZERO);
                 }
@@ -153,7 +157,7 @@ impl Run {
             Work::Setup(_) | Work::Child(_) | Work::Beside(_) => {
                 Verdict::Skipped(NOT_BEGUN.to_owned())
             }
-            // In process and quick, so it runs whatever happened before: it may tell what a killed step left behind.
+            // In process and quick, so it runs whatever happened before: it may remove what a killed step left behind.
             Work::Check(check) => {
                 println!("-- {tier} {name}");
                 match check() {
@@ -283,7 +287,8 @@ struct CommandLine<'a>(&'a Command);
 
 impl fmt::Display for CommandLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, value) in self.0.get_envs() {
+        // The run's own temporary folder is gone by the time that somebody types it.
+        for (name, value) in self.0.get_envs().filter(|(name, _)| *name != "TMPDIR") {
             let value = value.unwrap_or_default().to_string_lossy();
             let quote = if value.contains(' ') { "'" } else { "" };
             write!(f, "{}={quote}{value}{quote} ", name.to_string_lossy())?;
@@ -316,11 +321,14 @@ mod tests {
     #[test]
     fn steps_after_a_failure_still_run() {
         let mut run = run_of(false);
-        let check = Step { name: "check".to_owned(), work: Work::Check(Box::new(|| Ok(()))) };
-        let steps = vec![child("good", "exit 0"), child("bad", "exit 1"), check];
+        let steps = vec![child("good", "exit 0"), child("bad", "exit 1"), check_of("check")];
         assert!(!run.tier("check", LONG, Plan::Steps(steps)));
         assert_eq!(run.counts(), (2, 1, 0));
         assert_eq!(run.close(), ExitCode::FAILURE);
+    }
+
+    fn check_of(name: &str) -> Step {
+        Step { name: name.to_owned(), work: Work::Check(Box::new(|| Ok(()))) }
     }
 
     #[test]
@@ -367,6 +375,26 @@ mod tests {
                 "{}",
                 run.rows[0]
             );
+        }
+    }
+
+    #[test]
+    fn what_cleans_up_runs_after_an_overrun_an_interrupt_and_a_setup_that_failed() {
+        let setup = Command::new("false");
+        let setup = Step { name: "setup".to_owned(), work: Work::Setup(setup) };
+        let cases = [
+            (child("slow", "sleep 60"), Duration::from_secs(1), false),
+            (child("never", "exit 0"), LONG, true),
+            (setup, LONG, false),
+        ];
+        for (first, cap, interrupted) in cases {
+            let mut run = run_of(true);
+            run.interrupted = interrupted;
+            let steps = vec![first, child("next", "exit 0"), check_of("leftovers")];
+            run.tier("root", cap, Plan::Steps(steps));
+            let last = run.rows.last().unwrap();
+            assert_eq!((last.step.as_str(), &last.verdict), ("leftovers", &Verdict::Passed));
+            assert_eq!(run.counts().0, 1, "{:?}", run.rows);
         }
     }
 

@@ -11,12 +11,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::leftovers::Leftovers;
+use crate::leftovers::and_nothing_left;
 use crate::workspace::{TestTarget, Workspace, cargo};
 use crate::{csi, fuzz, layering, rig, tidy};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tier {
+    /// No tests: what all of them are compiled with.
+    Deps,
     Check,
     Csi,
     Root,
@@ -29,6 +31,16 @@ pub(crate) enum Tier {
 /// The tests on loop devices that look at all of the machine and see what others do there, and those that make mount
 /// namespaces: these keep a copy of every mount, and a volume that another test unmounts would stay in use.
 const ALONE: [&str; 4] = ["root_discovery", "root_drives", "root_faults", "root_tls"];
+
+/// The test in a virtual machine that has the most cases.
+const HALVED: &str = "guest_drives";
+/// The tests of `check` that call core a billion times. For them core is optimized, as the manifest says; for all else
+/// it is not, because that is most of what there would be to compile.
+const OPTIMIZED: [&str; 4] = ["histories", "labels", "model", "seeds"];
+const PLAIN_CORE: &str = "profile.dev.package.hotbay-core.opt-level=0";
+
+/// The tests of `check` that take longest. They begin before the others, so that none of them is left to run alone.
+const LONG: [&str; 6] = ["model", "people", "store", "seeds", "answers", "hostile"];
 
 #[derive(Debug)]
 pub(crate) enum Plan {
@@ -68,6 +80,7 @@ impl Step {
 impl Tier {
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Deps => "deps",
             Self::Check => "check",
             Self::Csi => "csi",
             Self::Root => "root",
@@ -78,10 +91,10 @@ impl Tier {
         }
     }
 
-    /// The time that all steps together may take, compiling included.
+    /// The time that all steps together may take, compiling our own crates included.
     pub(crate) fn cap(self) -> Duration {
         let minutes = match self {
-            Self::Check | Self::Guest => 12,
+            Self::Deps | Self::Check | Self::Guest => 12,
             Self::Root => 10,
             Self::Csi => 8,
             Self::K8s => 20,
@@ -93,8 +106,12 @@ impl Tier {
 
     pub(crate) fn plan(self, workspace: &Workspace) -> anyhow::Result<Plan> {
         match self {
+            Self::Deps => Ok(Plan::Steps(deps_steps(workspace))),
             Self::Check => Ok(Plan::Steps(check_steps(workspace))),
-            Self::Csi => csi::plan(workspace),
+            Self::Csi => match csi::plan(workspace)? {
+                Plan::Steps(steps) => and_nothing_left(steps, rig::program(workspace)),
+                cannot => Ok(cannot),
+            },
             Self::Root => root_plan(workspace),
             Self::Guest => Ok(guest_plan(workspace)),
             Self::K8s => rig::plan(workspace),
@@ -102,6 +119,13 @@ impl Tier {
             Self::SoakK8s => rig::soak_plan(workspace),
         }
     }
+}
+
+/// The crates of others, compiled for tests and lints. From nothing that takes minutes, and says nothing of Hotbay: the
+/// time of `check` is for what does.
+fn deps_steps(workspace: &Workspace) -> Vec<Step> {
+    let script = Command::new(workspace.root.join("scripts/compile-dependencies"));
+    vec![Step { name: "compile".to_owned(), work: Work::Setup(script) }]
 }
 
 /// What needs no root, the quickest to fail first.
@@ -136,24 +160,36 @@ fn check_steps(workspace: &Workspace) -> Vec<Step> {
 /// Everything is compiled first, so that cargo does not keep one test waiting while it compiles another. Cargo passes
 /// over a test whose feature is not enabled, without a word: each is asked for by name.
 fn tests_beside_each_other(workspace: &Workspace) -> Vec<Step> {
-    let names = names(workspace, |test| !test.is_of_others());
-    let mut all = test(workspace, &["--no-run", "--lib", "--bins"]);
-    all.args(names.iter().flat_map(|name| ["--test", name]));
-    let mut steps = vec![
-        child("build", all),
+    let mut names = names(workspace, |test| !test.is_of_others());
+    names.sort_by_key(|name| LONG.iter().position(|long| long == name).unwrap_or(LONG.len()));
+    let (optimized, plain): (Vec<_>, Vec<_>) =
+        names.iter().partition(|name| OPTIMIZED.contains(name));
+    let by_name = |names: Vec<&&str>, mut build: Command| {
+        build.arg("--no-run").args(names.into_iter().flat_map(|name| ["--test", name]));
+        build
+    };
+    let mut steps = Vec::new();
+    if !optimized.is_empty() {
+        let build = by_name(optimized, optimized_test(workspace, &[]));
+        steps.push(child("build, optimized", build));
+    }
+    steps.extend([
+        child("build", by_name(plain, test(workspace, &["--lib", "--bins"]))),
         beside("unit tests", test(workspace, &["--lib", "--bins"])),
-        beside("examples in docs", test(workspace, &["--doc"])),
-    ];
-    let one = |name: &&str| beside(&format!("test {name}"), test(workspace, &["--test", name]));
+    ]);
+    let one = |name: &&str| {
+        let test = if OPTIMIZED.contains(name) { optimized_test } else { test };
+        beside(&format!("test {name}"), test(workspace, &["--test", name]))
+    };
     steps.extend(names.iter().map(one));
+    steps.push(beside("examples in docs", test(workspace, &["--doc"])));
     steps
 }
 
 /// Lints the tests of other tiers as well, though `check` does not run them.
 fn clippy(workspace: &Workspace) -> Command {
-    let mut command = cargo_with(&["clippy", "--workspace", "--all-targets"]);
-    command.args(["--features", &features(workspace), "--", "-D", "warnings"]);
-    command
+    let all = ["clippy", "--workspace", "--all-targets", "--features", &features(workspace)];
+    cargo_with(&[&all[..], &["--", "-D", "warnings"]].concat())
 }
 
 /// The tests on loop devices, csi-sanity where it can be had, and at the end the check that they cleaned up.
@@ -166,8 +202,6 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
     if !missing.is_empty() {
         return Ok(Plan::Missing(missing));
     }
-    let before = Leftovers::now()?;
-    println!("before: {before}");
     let mut all = test(workspace, &["--no-run"]);
     all.args(names.iter().flat_map(|name| ["--test", name]));
     let mut steps = vec![child("build", all)];
@@ -188,8 +222,7 @@ fn root_plan(workspace: &Workspace) -> anyhow::Result<Plan> {
         }
         Plan::NoCases(_) => {}
     }
-    steps.push(check("leftovers", move || before.nothing_new()));
-    Ok(Plan::Steps(steps))
+    and_nothing_left(steps, rig::program(workspace))
 }
 
 /// The tests in a virtual machine, after what it is made of is there. They have no other harness than their own, which
@@ -204,8 +237,16 @@ fn guest_plan(workspace: &Workspace) -> Plan {
     let mut all = test(workspace, &["--no-run"]);
     all.args(names.iter().flat_map(|name| ["--test", name]));
     steps.push(child("build", all));
-    // Each machine has one processor, and would leave the others of this one idle.
-    steps.extend(names.iter().map(|name| beside(name, test(workspace, &["--test", name]))));
+    // Each machine has one processor, and would leave the others of this one idle. The program with the most cases has
+    // two machines, and begins first.
+    let one = |name: &str| test(workspace, &["--test", name]);
+    for half in ["first", "last"].into_iter().filter(|_| names.contains(&HALVED)) {
+        let mut command = one(HALVED);
+        command.env("HOTBAY_GUEST_HALF", half);
+        steps.push(beside(&format!("{HALVED}, {half} half"), command));
+    }
+    let whole = names.iter().rev().filter(|name| **name != HALVED);
+    steps.extend(whole.map(|name| beside(name, one(name))));
     Plan::Steps(steps)
 }
 
@@ -261,17 +302,27 @@ pub(crate) fn names<'a>(
     names
 }
 
-/// All that tests require, for every tier alike: with the same features everything is compiled once.
-pub(crate) fn features(workspace: &Workspace) -> String {
+/// All that tests require.
+fn features(workspace: &Workspace) -> String {
     let required: BTreeSet<_> =
         workspace.tests().flat_map(|test| test.qualified_features().collect::<Vec<_>>()).collect();
     required.into_iter().collect::<Vec<_>>().join(",")
 }
 
 pub(crate) fn test(workspace: &Workspace, args: &[&str]) -> Command {
-    let mut command = cargo_with(&["test", "--workspace", "--features", &features(workspace)]);
-    command.args(args);
-    command
+    compile(workspace, &[&["test"], args].concat())
+}
+
+/// What cargo shall compile, in the same way for every tier: so it is compiled once.
+pub(crate) fn compile(workspace: &Workspace, args: &[&str]) -> Command {
+    let (command, args) = args.split_first().expect("what cargo shall do");
+    let alike = ["--config", PLAIN_CORE, "--workspace", "--features", &features(workspace)];
+    cargo_with(&[&[*command], &alike[..], args].concat())
+}
+
+fn optimized_test(workspace: &Workspace, args: &[&str]) -> Command {
+    let test = ["test", "--workspace", "--features", &features(workspace)];
+    cargo_with(&[&test[..], args].concat())
 }
 
 fn beside(name: &str, command: Command) -> Step {
@@ -391,6 +442,17 @@ mod tests {
     }
 
     #[test]
+    fn core_is_optimized_for_what_calls_it_most_and_for_nothing_else() {
+        let tests = [target("model", r#""mutations""#), target("wire", "")];
+        let steps = check_steps(&workspace(&tests.join(",")));
+        let is_plain = |name| has_args(command_of(&steps, name), &["--config", PLAIN_CORE]);
+        assert!(is_plain("test wire") && is_plain("unit tests") && is_plain("build"));
+        assert!(!is_plain("test model") && !is_plain("build, optimized"));
+        assert!(has_args(command_of(&steps, "build, optimized"), &["--test", "model"]));
+        assert!(!has_args(command_of(&steps, "build"), &["--test", "model"]));
+    }
+
+    #[test]
     fn root_without_cases_says_so() {
         let plan = root_plan(&workspace(&target("ordinary", ""))).unwrap();
         assert!(matches!(plan, Plan::NoCases(_)), "{plan:?}");
@@ -415,8 +477,10 @@ mod tests {
         let plan = guest_plan(&workspace(&target("guest_drives", r#""guest-tests""#)));
         let Plan::Steps(steps) = plan else { panic!("{plan:?}") };
         assert!(matches!(steps[0].work, Work::Setup(_)), "{steps:?}");
-        let test = command_of(&steps, "guest_drives");
-        assert!(has_args(test, &["--features", "hotbay-host/guest-tests"]), "{test:?}");
+        for half in ["guest_drives, first half", "guest_drives, last half"] {
+            let feature = ["--features", "hotbay-host/guest-tests"];
+            assert!(has_args(command_of(&steps, half), &feature), "{half}");
+        }
         let plan = guest_plan(&workspace(&target("root_hang", r#""root-tests""#)));
         assert!(matches!(plan, Plan::NoCases(_)), "{plan:?}");
     }
@@ -429,7 +493,7 @@ mod tests {
 
     #[test]
     fn all_tiers_of_ci_fit_into_its_ninety_minutes() {
-        let tiers = [Tier::Check, Tier::Root, Tier::Guest, Tier::K8s];
+        let tiers = [Tier::Deps, Tier::Check, Tier::Root, Tier::Guest, Tier::K8s];
         let total: Duration = tiers.iter().map(|tier| tier.cap()).sum();
         assert!(total < Duration::from_secs(90 * 60), "{total:?}");
     }

@@ -16,8 +16,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::tier::{Plan, Step, Work, features, on_path};
-use crate::workspace::{Workspace, cargo};
+use crate::tier::{Plan, Step, Work, compile, on_path};
+use crate::workspace::Workspace;
 
 /// A newer one may have more cases: look at what it skips.
 const VERSION: &str = "v5.5.0";
@@ -45,9 +45,7 @@ pub(crate) fn plan(workspace: &Workspace) -> anyhow::Result<Plan> {
         let missing = format!("Go (go.dev/dl), to build csi-sanity {VERSION}");
         return Ok(Plan::Missing(vec![missing]));
     };
-    let mut driver = cargo();
-    driver.args(["build", "--workspace", "--example", "hotbay-csi-sim", "--bin", "hotbay"]);
-    driver.args(["--features", &features(workspace)]);
+    let driver = compile(workspace, &["build", "--example", "hotbay-csi-sim", "--bin", "hotbay"]);
     steps.push(Step { name: "build the drivers".to_owned(), work: Work::Child(driver) });
     let simulated = workspace.target.join("debug/examples/hotbay-csi-sim").into_os_string();
     let sockets = ["--node", "{dir}/node.sock", "--controller", "{dir}/controller.sock"];
