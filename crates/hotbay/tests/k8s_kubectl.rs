@@ -119,7 +119,7 @@ impl Rig {
 async fn a_kubeconfig_and_its_rights_are_all_that_it_takes() {
     let rig = Rig::start();
     rig.expect("get nodes -n nowhere", 4, "see where Hotbay is installed");
-    // No controller has led yet.
+    // No controller has started yet.
     rig.expect("get nodes", 4, "kubectl get pods -n hotbay");
     authority::load_or_make(&rig.client, "hotbay").await.unwrap();
     rig.expect("get nodes", 4, "services \"hotbay-controller\" not found");

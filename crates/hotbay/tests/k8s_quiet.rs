@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use controllers::agent::{Agent, detach_loops};
-use controllers::{Rig, until};
+use controllers::{Rig, STEADY_LEASE, until};
 
 const EVENTS: usize = 100_000;
 const FIRST_BYTES: u64 = 64 << 20;
@@ -135,7 +135,7 @@ fn start_agent_anew(rig: &mut Rig) -> usize {
 
 #[test]
 fn a_resize_is_one_write_and_a_hundred_thousand_events_and_a_restart_are_none() {
-    let mut rig = Rig::new(1);
+    let mut rig = Rig::with_lease(1, STEADY_LEASE);
     let folder = rig.path("agent");
     fs::create_dir_all(&folder).unwrap();
     let drives = [Loop::new(folder.join("used.img")), Loop::new(folder.join("idle.img"))];

@@ -10,17 +10,28 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cluster::{Cluster, anyone_has_open, eventually};
-use fake_registry::Session;
+use fake_registry::{Session, TERM};
 use hotbay_api::agent as wire;
 use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::ids::{ClusterId, TermId};
 use hotbay_core::message::{AnswerResult, Obstacle, Order, OrderRefused};
-use hotbay_core::order::Goal;
+use hotbay_core::order::{Goal, Term};
 use hotbay_host::locks::WriterLock;
 use hotbay_host::{RuntimeDir, scan};
 use hotbay_registry::{MemoryStore, Registry, Surroundings};
+use tokio::sync::mpsc::Receiver;
 
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// An agent that has registered, and where it would dial again.
+async fn registered(cluster: &mut Cluster) -> (Receiver<Session>, Session) {
+    let mut sessions = fake_registry::listen(&cluster.api());
+    cluster.start_agent();
+    let session = tokio::time::timeout(LIMIT, sessions.recv()).await;
+    let mut session = session.expect("the agent dials").expect("somebody listens");
+    session.register().await;
+    (sessions, session)
+}
 
 async fn ask(session: &mut Session, order: &Order) -> AnswerResult {
     session.say(FromRegistry::Order(order.clone())).await;
@@ -41,11 +52,7 @@ async fn ask(session: &mut Session, order: &Order) -> AnswerResult {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_again_and_again_is_one_order() {
     let mut cluster = Cluster::new(1, false);
-    let mut sessions = fake_registry::listen(&cluster.api());
-    cluster.start_agent();
-    let session = tokio::time::timeout(LIMIT, sessions.recv()).await;
-    let mut session = session.expect("the agent dials").unwrap();
-    session.register().await;
+    let (_sessions, mut session) = registered(&mut cluster).await;
     let path = cluster.drives[0].path.to_str().unwrap().to_owned();
     let id = scan::list(&scan::Selection::Patterns(vec![path])).unwrap()[0].id;
     let lock = WriterLock::take(&RuntimeDir::of_this_user().unwrap(), id).unwrap();
@@ -86,6 +93,30 @@ async fn an_order_again_and_again_is_one_order() {
         );
         assert!(refused, "{answer:?}");
     }
+    assert!(!anyone_has_open(&cluster.drives[0].path));
+}
+
+/// A leader that was stopped goes on after another has taken over: its order is newer than all that the agent has seen,
+/// but for its term. So is one of a registry that counts on from a copy of the same past.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_of_another_term_is_refused_and_changes_nothing() {
+    let mut cluster = Cluster::new(1, false);
+    let (_sessions, mut session) = registered(&mut cluster).await;
+    let attach = session.order(Goal::Attach, 1);
+    assert_eq!(ask(&mut session, &attach).await, AnswerResult::Done);
+    let held = cluster.agent_descriptors(0);
+    let other_id = TermId::from_bits(8);
+    for (number, id) in [(TERM.number - 1, other_id), (TERM.number, other_id), (9, other_id)] {
+        let mut detach = session.order(Goal::Detach, 2);
+        detach.ordered.stamp.term = Term { number, id };
+        let answer = ask(&mut session, &detach).await;
+        let refused = matches!(answer, AnswerResult::Refused(OrderRefused::ForeignTerm { .. }));
+        assert!(refused, "term {number}: {answer:?}");
+        assert_eq!(cluster.agent_descriptors(0), held, "term {number}");
+    }
+    // None of them counts as seen.
+    let detach = session.order(Goal::Detach, 2);
+    assert_eq!(ask(&mut session, &detach).await, AnswerResult::Done);
     assert!(!anyone_has_open(&cluster.drives[0].path));
 }
 

@@ -87,7 +87,9 @@ fn start_pod(kubectl: &Kubectl, name: &str, script: &str) {
          command: [sh, -c, {script:?}], volumeMounts: [{{name: v, mountPath: /v}}]}}]\n"
     );
     kubectl.apply(&pod).unwrap();
-    let ready = ["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=120s"];
+    let pod = format!("pod/{name}");
+    // A watch: the rig's own limit for a request would cut it short.
+    let ready = ["--request-timeout=0", "wait", "--for=condition=Ready", &pod, "--timeout=120s"];
     if let Err(error) = kubectl.run(&ready) {
         panic!("{error}\n{}", kubectl.run(&["get", "events", "-A"]).unwrap());
     }

@@ -1,7 +1,7 @@
 //! What a sidecar asks of a controller: until it is done, or a final code says no.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hotbay_api::csi;
 use hotbay_api::csi::controller_client::ControllerClient;
@@ -15,6 +15,8 @@ use tonic::{Code, Response, Status};
 const MIB: i64 = 1 << 20;
 /// A sidecar asks again after a while, for as long as it takes.
 const AGAIN: Duration = Duration::from_millis(100);
+/// A test does not: longer than another takes to lead and to do it, on a machine that has much else to do.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A sidecar's connection, dialled again when it breaks.
 pub(crate) fn dial(socket: PathBuf) -> ControllerClient<Channel> {
@@ -44,7 +46,7 @@ pub(crate) fn request(name: &str) -> csi::CreateVolumeRequest {
     }
 }
 
-/// Asks for as long as it is worth asking again.
+/// Asks for as long as it is worth asking again; fails with what was heard last.
 async fn insist<T, F: Future<Output = Result<Response<T>, Status>>>(
     what: &str,
     mut ask: impl FnMut() -> F,
@@ -57,10 +59,14 @@ async fn insist<T, F: Future<Output = Result<Response<T>, Status>>>(
         Code::Unknown,
         Code::ResourceExhausted,
     ];
+    let give_up = Instant::now() + LIMIT;
     loop {
         match ask().await {
             Ok(answer) => return answer.into_inner(),
-            Err(status) => assert!(goes_on.contains(&status.code()), "{what}: {status}"),
+            Err(status) => {
+                assert!(goes_on.contains(&status.code()), "{what}: {status}");
+                assert!(Instant::now() < give_up, "{what}: not within {LIMIT:?}: {status}");
+            }
         }
         tokio::time::sleep(AGAIN).await;
     }

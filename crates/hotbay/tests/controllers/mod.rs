@@ -2,25 +2,32 @@
 //! of who leads, of what comes of a restored etcd and of bad input use it.
 //!
 //! - [`agent`]: an agent over files, with what it mounts.
+//! - [`csi`]: what sidecars ask for.
+//! - [`moment`]: when something happens that is soon over.
+//! - [`mounted`]: a volume in use.
 //! - [`service`]: the one address.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 pub(crate) mod agent;
 pub(crate) mod csi;
+pub(crate) mod moment;
+pub(crate) mod mounted;
 mod service;
 
+use std::cell::Cell;
 use std::fs;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use hotbay_rig::{ControlPlane, Settings};
+use hotbay_rig::{ControlPlane, Kubectl, Settings};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -29,8 +36,12 @@ use service::Service;
 
 pub(crate) const HOTBAY: &str = env!("CARGO_BIN_EXE_hotbay");
 pub(crate) const DEFINITIONS: &str = include_str!("../../../../deploy/crds.yaml");
-/// Seconds.
+/// Seconds. For tests in which another is to lead soon.
 pub(crate) const LEASE_DURATION: u64 = 3;
+/// The same where nobody is to lose the lead because the machine has much else to do: what the program has by itself.
+pub(crate) const STEADY_LEASE: u64 = 15;
+/// The first of the ports that controllers listen on, one after the other.
+const FIRST_PORT: u16 = 7443;
 /// How long anything may take, on a machine that has much else to do.
 const LIMIT: Duration = Duration::from_secs(90);
 const STEP: Duration = Duration::from_millis(50);
@@ -64,6 +75,10 @@ pub(crate) struct Rig {
     pub(crate) agent: Option<Agent>,
     pub(crate) controllers: Vec<Controller>,
     service: Service,
+    /// Of the API server, which no other rig has: what listens on it meets nobody.
+    ip: IpAddr,
+    /// A new one for every door, also of a controller that starts again: whoever knows the old one finds nobody there.
+    next_port: Cell<u16>,
     pub(crate) plane: ControlPlane,
     /// Seconds.
     lease_duration: u64,
@@ -93,15 +108,17 @@ impl Rig {
         let plane = ControlPlane::start(folder.path(), &Settings::default()).unwrap();
         let kubectl = plane.kubectl();
         kubectl.apply(DEFINITIONS).unwrap();
-        let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"];
-        kubectl.run(&wait).unwrap();
+        let wait = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=90s"];
+        // A watch: the rig's own limit for a request would cut it short.
+        kubectl.run(&[&["--request-timeout=0"], &wait[..]].concat()).unwrap();
         kubectl.run(&["create", "namespace", "hotbay"]).unwrap();
-        let (service, kubeconfig) = (Service::start(), plane.kubeconfig().to_owned());
-        let controllers = Vec::new();
+        let (ip, kubeconfig) = (address_of(kubectl), plane.kubeconfig().to_owned());
         Self {
             agent: None,
-            controllers,
-            service,
+            controllers: Vec::new(),
+            service: Service::start(ip),
+            ip,
+            next_port: Cell::new(FIRST_PORT),
             plane,
             lease_duration,
             kubeconfig,
@@ -124,16 +141,22 @@ impl Rig {
         self.path("stop")
     }
 
+    fn free_address(&self) -> SocketAddr {
+        let port = self.next_port.get();
+        self.next_port.set(port + 1);
+        SocketAddr::new(self.ip, port)
+    }
+
     /// A controller with doors of its own.
     pub(crate) fn controller(&self, number: usize) -> Controller {
         let folder = self.path(&format!("c{number}"));
         fs::create_dir_all(&folder).unwrap();
-        let (agents, health) = (free_address(), free_address());
+        let (agents, health) = (self.free_address(), self.free_address());
         let mut command = Command::new(HOTBAY);
         command
             .args(["controller", "--no-config", "--kubernetes", "--kubeconfig"])
             .arg(&self.kubeconfig)
-            .args(["--identity", &format!("c{number}"), "--advertise", "127.0.0.1"])
+            .args(["--identity", &format!("c{number}"), "--advertise", &self.ip.to_string()])
             .args(["--lease-duration", &self.lease_duration.to_string()])
             .args(["--listen-agents", &agents.to_string(), "--health", &health.to_string()])
             .arg("--listen")
@@ -165,6 +188,25 @@ impl Rig {
         let ended: Vec<_> = ended.collect();
         ended.iter().for_each(|number| self.restart(*number));
         ended.len()
+    }
+
+    /// Tells all controllers to end. The one that leads gives its lead back, so that nobody waits for its lease.
+    pub(crate) fn end_controllers(&mut self) {
+        for controller in &mut self.controllers {
+            if !controller.process.has_ended() {
+                controller.process.signal(Signal::TERM);
+            }
+        }
+        for controller in &mut self.controllers {
+            controller.process.ends();
+        }
+    }
+
+    /// Ends all controllers, and starts them with another lease, in seconds.
+    pub(crate) fn lead_with(&mut self, lease_duration: u64) {
+        self.end_controllers();
+        self.lease_duration = lease_duration;
+        (0..self.controllers.len()).for_each(|number| self.restart(number));
     }
 
     /// Which controller holds the Lease, once one does that is not `not`.
@@ -334,7 +376,7 @@ impl Ended {
         Self { child: command.spawn().unwrap() }
     }
 
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, signal).unwrap();
     }
@@ -380,7 +422,10 @@ impl Drop for Ended {
     }
 }
 
-/// An address that was free a moment ago.
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+/// The loopback address of an API server.
+fn address_of(kubectl: &Kubectl) -> IpAddr {
+    let server = ["config", "view", "-o", "jsonpath={.clusters[0].cluster.server}"];
+    let server = kubectl.run(&server).unwrap();
+    let address = server.trim().strip_prefix("https://").unwrap();
+    address.parse::<SocketAddr>().unwrap().ip()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ impl Behind {
 }
 
 impl Service {
-    pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    pub(crate) fn start(on: IpAddr) -> Self {
+        let listener = TcpListener::bind((on, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let behind: Arc<Mutex<Behind>> = Arc::default();
         let shared = Arc::clone(&behind);

@@ -1,12 +1,15 @@
 //! Definitions of an older release: the server leaves out what they do not know.
 
 use crate::controllers::{DEFINITIONS, Rig, until};
-use crate::{object, said, until_said};
+use crate::others::Others;
+use crate::{empty_drive, object, said, until_said};
 
 const DRIVES: [&str; 2] = ["crd", "drives.hotbay.dev"];
 
+/// No drive can be written then. What is decided of volumes needs none of it, as long as they stay where they are.
 pub(crate) fn of_an_older_release(rig: &mut Rig) {
-    let (before, drive) = (said(rig), rig.drive_name(1));
+    let others = Others::start(rig);
+    let (before, drive) = (said(rig), empty_drive(rig));
     let mut definition = object(rig, &DRIVES);
     let status = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     let fields = status["status"]["properties"].as_object_mut().unwrap();
@@ -23,7 +26,9 @@ pub(crate) fn of_an_older_release(rig: &mut Rig) {
         answer.contains("apply the definitions of this release").then_some(()).ok_or(answer)
     });
     until_said(rig, "its definition of Drive does not keep all of the status", &before);
+    others.go_on(rig);
     rig.plane.kubectl().apply(DEFINITIONS).unwrap();
     until_said(rig, "can be written again", &before);
     rig.client(&["drive", "add", &drive, "--wait"]);
+    others.end(rig);
 }

@@ -54,8 +54,10 @@ pub(crate) fn long_annotations(rig: &mut Rig) {
 /// A Drive and a Volume whose decisions were changed: nobody's decision is followed, and both are learnt again.
 pub(crate) fn at_rest(rig: &mut Rig) {
     let labels = rig.agent().labels();
-    let has_volume = |label: &&Value| !label["extents"].as_array().unwrap().is_empty();
-    let at = labels.iter().position(|label| has_volume(&label)).unwrap();
+    let has_volume = |label: &Value| {
+        label["extents"].as_array().unwrap().iter().any(|extent| extent["name"] == "kept")
+    };
+    let at = labels.iter().position(has_volume).unwrap();
     let drive = rig.drive_name(at);
     let (volume, node) =
         (object(rig, &["volumes.hotbay.dev", "kept"]), rig.objects("storagenodes"));

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::controllers::{Rig, until};
-use crate::{said, until_said};
+use crate::{empty_drive, said, until_said};
 
 const WORDS: &str = "not on my watch";
 
@@ -22,10 +22,7 @@ fn policy(drive: &str) -> [Value; 2] {
 /// Whoever asks for that drive hears the words of the rule. Volumes on the other one are made and deleted meanwhile,
 /// the controller stays ready, and when the rule is gone the drive is as it was asked for.
 pub(crate) fn forbids_one_object(rig: &mut Rig) {
-    let labels = rig.agent().labels();
-    let is_empty = |label: &Value| label["extents"].as_array().unwrap().is_empty();
-    let drive = rig.drive_name(labels.iter().position(is_empty).unwrap());
-    let before = said(rig);
+    let (before, drive) = (said(rig), empty_drive(rig));
     for object in policy(&drive) {
         rig.plane.kubectl().with_input(&["create", "-f", "-"], &object.to_string()).unwrap();
     }

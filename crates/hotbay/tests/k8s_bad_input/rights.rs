@@ -5,8 +5,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use crate::controllers::mounted::{Writer, mount, unmount};
 use crate::controllers::{Rig, until};
-use crate::{object, said, stop, until_said};
+use crate::others::Others;
+use crate::{empty_drive, object, said, until_said};
 
 const MANIFESTS: &str = include_str!("../../../../deploy/hotbay.yaml");
 const CLUSTER_ROLE: [&str; 2] = ["clusterrole", "hotbay-controller"];
@@ -59,9 +61,10 @@ pub(crate) fn too_small(rig: &mut Rig) {
     to_start(rig);
 }
 
-/// Requests are refused with the reason, until the right is there again.
+/// Requests are refused with the reason, until the right is there again; but not those that write other objects.
 fn to_write_drives(rig: &mut Rig) {
-    let (before, drive) = (said(rig), rig.drive_name(1));
+    let others = Others::start(rig);
+    let (before, drive) = (said(rig), empty_drive(rig));
     let role = take_away(rig, &CLUSTER_ROLE, "drives/status");
     let mut in_operation = true;
     until("a drive cannot be written", || {
@@ -75,9 +78,17 @@ fn to_write_drives(rig: &mut Rig) {
         r#"cannot update resource \"drives/status\" in API group \"hotbay.dev\""#,
         &before,
     );
+    others.go_on(rig);
     replace(rig, role);
     until_said(rig, "can be written again", &before);
     rig.client(&["drive", "add", &drive, "--wait"]);
+    others.end(rig);
+}
+
+/// A volume is made and deleted: whatever is missing, all else is done.
+fn volumes_come_and_go(rig: &Rig) {
+    rig.client(&["volume", "create", "beside", "--size", "16MiB"]);
+    rig.client(&["volume", "delete", "beside", "--yes"]);
 }
 
 /// Nothing waits for events.
@@ -91,12 +102,13 @@ fn to_tell_events(rig: &mut Rig) {
         until("the object is there again", || {
             let events = rig.client(&["events"]);
             let told = events.contains("was deleted and is written again");
-            let there = rig.objects("drives").len() == 2;
+            let there = rig.objects("drives").len() == rig.agent().drives.len();
             if told && there { Ok(()) } else { Err(events) }
         });
     };
     delete(rig);
     until_said(rig, r#"cannot create resource \"events\" in API group \"events.k8s.io\""#, &before);
+    volumes_come_and_go(rig);
     replace(rig, role);
     until("events are there again", || {
         delete(rig);
@@ -105,9 +117,11 @@ fn to_tell_events(rig: &mut Rig) {
     });
 }
 
-/// Controllers that start without the rights that they need for it wait, and say for which, one after the other.
+/// Controllers that start without the rights that they need for it wait, and say for which, one after the other. Nobody
+/// leads meanwhile, and volumes in use need nobody.
 fn to_start(rig: &mut Rig) {
-    stop(rig);
+    let writer = Writer::start(&mount(rig, "kept"));
+    rig.end_controllers();
     let before = said(rig);
     let cluster_role = take_away(rig, &CLUSTER_ROLE, "persistentvolumeclaims");
     let drives = take_away(rig, &CLUSTER_ROLE, "drives");
@@ -115,13 +129,19 @@ fn to_start(rig: &mut Rig) {
     let secrets = take_away(rig, &ROLE, "secrets");
     (0..rig.controllers.len()).for_each(|number| rig.restart(number));
     until_said(rig, "may not read the Secret hotbay/hotbay-authority", &before);
+    writer.goes_on();
     replace(rig, secrets);
     until_said(rig, r#"cannot get resource \"leases\""#, &before);
     assert!(rig.controllers.iter().all(|controller| controller.probe("/readyz").is_err()));
+    writer.goes_on();
     replace(rig, leases);
     until_said(rig, r#"cannot list resource \"drives\""#, &before);
+    writer.goes_on();
     replace(rig, drives);
     until_said(rig, r#"cannot list resource \"persistentvolumeclaims\""#, &before);
+    volumes_come_and_go(rig);
     replace(rig, cluster_role);
     until_said(rig, "claims are followed again", &before);
+    writer.end();
+    unmount(rig, "kept");
 }

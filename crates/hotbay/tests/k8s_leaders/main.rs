@@ -10,46 +10,83 @@ mod writes;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use rig::csi::{create, dial};
+use rig::moment::{Requests, catch};
 use rig::{LEASE_DURATION, Rig, until};
 
 const VOLUMES: usize = 100;
+/// So many are objects when something is done to the leader: some are made then, and all others in some step of it.
+const BEGUN: usize = 10;
+/// Seconds. So long that a lead which is waited for is told from one that was given back, however slow the machine is.
+const LONG_LEASE: u64 = 60;
+/// How long it takes at most until another leads, if the lead was given back. Who waits for the lease takes three
+/// quarters of it at least, because it is renewed after a quarter.
+const GIVEN_BACK: Duration = Duration::from_secs(LONG_LEASE / 3);
 
-/// Creates volumes through the sockets of the controllers in turn, and hands back what each was called.
-async fn create_all(
-    sockets: &[PathBuf],
-    prefix: &str,
-    during: impl Future<Output = ()>,
-) -> Vec<String> {
-    let clients: Vec<_> = sockets.iter().cloned().map(dial).collect();
-    let mut asked = JoinSet::new();
-    for number in 0..VOLUMES {
-        let client = clients[number % clients.len()].clone();
-        asked.spawn(create(client, format!("{prefix}-{number}")));
-    }
-    let mut answers = Vec::new();
-    tokio::pin!(during);
-    let mut over = false;
-    while answers.len() < VOLUMES {
-        tokio::select! {
-            () = &mut during, if !over => over = true,
-            Some(answer) = asked.join_next() => answers.push(answer.unwrap()),
-        }
-    }
-    if !over {
-        during.await;
-    }
-    answers
+/// Volumes that are being made.
+struct Asked {
+    answers: JoinSet<String>,
+    answered: Arc<AtomicUsize>,
+    began: Instant,
 }
 
-fn volumes(rig: &Rig) -> BTreeSet<String> {
+impl Asked {
+    /// Asks for volumes through the sockets of controllers in turn; returns as soon as the first are objects.
+    fn begin(rig: &Rig, runtime: &Runtime, sockets: &[PathBuf], prefix: &str) -> Self {
+        let requests = Requests::from_now(rig.plane.audit_log());
+        let _on_it = runtime.enter();
+        let clients: Vec<_> = sockets.iter().cloned().map(dial).collect();
+        let (mut answers, began) = (JoinSet::new(), Instant::now());
+        let answered = Arc::new(AtomicUsize::new(0));
+        for number in 0..VOLUMES {
+            let (client, answered) = (clients[number % clients.len()].clone(), answered.clone());
+            let name = format!("{prefix}-{number}");
+            answers.spawn(async move {
+                let id = create(client, name).await;
+                answered.fetch_add(1, Ordering::SeqCst);
+                id
+            });
+        }
+        catch("the first volumes are objects", || requests.volumes_made() >= BEGUN);
+        Self { answers, answered, began }
+    }
+
+    /// Whatever was done to a leader just now was done while volumes were being made.
+    fn assert_under_way(&self) {
+        let answered = self.answered.load(Ordering::SeqCst);
+        assert!(answered < VOLUMES, "all of them were made before");
+        println!("{answered} of {VOLUMES} volumes were made before");
+    }
+
+    /// Waits for the rest; gives what each was called.
+    fn end(mut self, runtime: &Runtime) -> Vec<String> {
+        let mut ids = Vec::new();
+        runtime.block_on(async {
+            while let Some(answer) = self.answers.join_next().await {
+                ids.push(answer.unwrap());
+            }
+        });
+        println!("{VOLUMES} volumes: {:?}", self.began.elapsed());
+        ids
+    }
+}
+
+/// Every volume that was answered as made is an object, and there are no others.
+fn until_all_are_there(rig: &Rig, made: &BTreeSet<String>) {
     let list = ["get", "volumes.hotbay.dev", "-o", "jsonpath={.items[*].status.id}"];
-    rig.plane.kubectl().run(&list).unwrap().split_whitespace().map(str::to_owned).collect()
+    until("every volume is an object", || {
+        let list = rig.plane.kubectl().run(&list).unwrap();
+        let there: BTreeSet<_> = list.split_whitespace().map(str::to_owned).collect();
+        if there == *made { Ok(()) } else { Err(format!("{}: {}", there.len(), rig.logs())) }
+    });
 }
 
 #[test]
@@ -62,61 +99,47 @@ fn leader_is_killed_and_the_next_one_stalls_while_volumes_are_made() {
     // Through the sidecars of those that live on: their own leader is the one that dies.
     let others: Vec<_> = (0..3).filter(|number| *number != first).collect();
     let sockets: Vec<_> = others.iter().map(|number| rig.controllers[*number].csi()).collect();
-    let began = Instant::now();
-    let made = runtime.block_on(create_all(&sockets, "killed", async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        rig.controllers[first].process.signal(Signal::KILL);
-    }));
-    println!("{VOLUMES} volumes with the leader killed: {:?}", began.elapsed());
-    assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), VOLUMES, "an id was given twice");
+    let asked = Asked::begin(&rig, &runtime, &sockets, "killed");
+    rig.controllers[first].process.signal(Signal::KILL);
+    asked.assert_under_way();
+    let mut made: BTreeSet<_> = asked.end(&runtime).into_iter().collect();
+    assert_eq!(made.len(), VOLUMES, "an id was given twice");
     let second = rig.leader(Some(first));
-    until("every volume is an object", || {
-        let there = volumes(&rig).len();
-        if there == VOLUMES { Ok(()) } else { Err(format!("{there}: {}", rig.logs())) }
-    });
+    until_all_are_there(&rig, &made);
 
     // It stalls in the middle of its decisions, and comes back when another has taken over.
     let third = others.into_iter().find(|number| *number != second).unwrap();
-    let sockets = [rig.controllers[third].csi()];
-    let began = Instant::now();
-    let made = runtime.block_on(create_all(&sockets, "stalled", async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        rig.controllers[second].process.signal(Signal::STOP);
-        let stalled = Instant::now();
-        assert_eq!(tokio::task::block_in_place(|| rig.leader(Some(second))), third);
-        let took = stalled.elapsed();
-        println!(
-            "another leads {took:?} after the leader stalled, with a lease of {LEASE_DURATION} s"
-        );
-        rig.controllers[second].process.signal(Signal::CONT);
-    }));
-    println!("{VOLUMES} volumes with the leader stalled: {:?}", began.elapsed());
-    assert_eq!(made.iter().collect::<BTreeSet<_>>().len(), VOLUMES, "an id was given twice");
+    let asked = Asked::begin(&rig, &runtime, &[rig.controllers[third].csi()], "stalled");
+    rig.controllers[second].process.signal(Signal::STOP);
+    asked.assert_under_way();
+    let stalled = Instant::now();
+    assert_eq!(rig.leader(Some(second)), third);
+    let took = stalled.elapsed();
+    println!("another leads {took:?} after the leader stalled, with a lease of {LEASE_DURATION} s");
+    rig.controllers[second].process.signal(Signal::CONT);
+    made.extend(asked.end(&runtime));
+    assert_eq!(made.len(), VOLUMES * 2, "an id was given twice");
     assert!(
         !rig.controllers[second].process.ends(),
         "one that lost its lead ended as if all was well"
     );
-    let there = until("every volume is an object", || {
-        let there = volumes(&rig);
-        if there.len() == VOLUMES * 2 {
-            Ok(there)
-        } else {
-            Err(format!("{}: {}", there.len(), rig.logs()))
-        }
-    });
-    assert!(made.iter().all(|id| there.contains(id)));
+    until_all_are_there(&rig, &made);
     assert_eq!(rig.leader(None), third);
 }
 
 #[test]
 fn a_leader_that_is_told_to_stop_gives_its_lead_back() {
-    let mut rig = Rig::new(2);
+    let mut rig = Rig::with_lease(2, LONG_LEASE);
     let first = rig.leader(None);
     rig.controllers[first].process.signal(Signal::TERM);
     assert!(rig.controllers[first].process.ends(), "{}", rig.logs());
     let told = Instant::now();
     assert_eq!(rig.leader(Some(first)), 1 - first);
-    assert!(told.elapsed() < Duration::from_secs(LEASE_DURATION), "the Lease was not given back");
+    let took = told.elapsed();
+    println!(
+        "another leads {took:?} after the lead was given back, with a lease of {LONG_LEASE} s"
+    );
+    assert!(took < GIVEN_BACK, "the Lease was not given back: {took:?}");
     let transitions = rig.lease()["spec"]["leaseTransitions"].clone();
     assert_eq!(transitions, 1);
 }

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::thread::scope;
 
 use hotbay_rig::Node;
 use hotbay_rig::chart::NAMESPACE;
 use serde_json::Value;
 
 use crate::cluster::{Installed, kill, process, until, volume_mounts};
+use crate::moment::{Requests, catch};
 use crate::pods::{self, FILESYSTEM, Kind};
 
 /// Each with a volume, all on one node.
 const PODS: [&str; 4] = ["ann", "bob", "cyd", "dan"];
+/// How often an agent is killed until it was in the middle of a stage.
+const KILLS: usize = 3;
+const AGENT: &str = "/usr/bin/hotbay node ";
 /// More than a provisioner does at once before the leader is gone.
 const CLAIMS: usize = 30;
 
@@ -30,39 +35,56 @@ fn mounted_once(node: &Node) {
     assert_eq!((places.len(), different.len()), (PODS.len() * 2, PODS.len() * 2), "{places:#?}");
 }
 
-pub(crate) fn killed_during_stage(installed: &Installed) {
-    let kubectl = installed.kubectl();
-    let node = &installed.cluster.nodes()[0];
+/// Has new volumes staged, and kills the agent when the first one is. Says whether it was in the middle of it.
+fn kill_during_stage(installed: &Installed, node: &Node, pods: &str) -> bool {
     for name in PODS {
         pods::claim(installed, name, 64, Kind::Ext4);
     }
-    let agent = process(node, "/usr/bin/hotbay node ").unwrap();
-    let all = PODS.map(|name| pods::pod(name, name, FILESYSTEM, node.name(), "[sleep, '3600']"));
-    kubectl.apply(&all.concat()).unwrap();
-    until("a volume is being staged", || {
-        if staging(node) > 0 { Ok(()) } else { Err("none is".to_owned()) }
-    });
+    let agent = process(node, AGENT).unwrap();
+    installed.kubectl().apply(pods).unwrap();
+    catch("a volume is being staged", || staging(node) > 0);
     kill(node, &agent);
-    assert!(staging(node) > 0, "the stage was over before the agent was killed");
-    until("another agent runs", || match process(node, "/usr/bin/hotbay node ") {
+    let was_staging = staging(node) > 0;
+    until("another agent runs", || match process(node, AGENT) {
         Ok(now) if now != agent => Ok(()),
         other => Err(format!("{other:?}")),
     });
+    was_staging
+}
+
+fn delete_all(installed: &Installed) {
+    pods::delete(installed, &[&["pod"][..], &PODS].concat());
+    pods::delete(installed, &[&["pvc"][..], &PODS].concat());
+    installed.until_empty();
+}
+
+pub(crate) fn killed_during_stage(installed: &Installed) {
+    let kubectl = installed.kubectl();
+    let node = &installed.cluster.nodes()[0];
+    let all = PODS.map(|name| pods::pod(name, name, FILESYSTEM, node.name(), "[sleep, '3600']"));
+    let all = all.concat();
+    let is_killed = (0..KILLS).any(|_| {
+        let was_staging = kill_during_stage(installed, node, &all);
+        if !was_staging {
+            println!("      the stage was over before the agent was killed");
+            delete_all(installed);
+        }
+        was_staging
+    });
+    assert!(is_killed, "every stage was over before the agent was killed");
     for name in PODS {
         pods::until_runs(installed, name);
         assert_eq!(pods::write(kubectl, name, name), format!("{name}\n"));
     }
     mounted_once(node);
     // What was made under those circumstances is good for a second time.
-    kubectl.run(&[&["delete", "pod"][..], &PODS].concat()).unwrap();
-    kubectl.apply(&all.concat()).unwrap();
+    pods::delete(installed, &[&["pod"][..], &PODS].concat());
+    kubectl.apply(&all).unwrap();
     for name in PODS {
         pods::until_runs(installed, name);
         assert_eq!(pods::write(kubectl, name, "again"), format!("{name}\nagain\n"));
     }
-    kubectl.run(&[&["delete", "pod"][..], &PODS].concat()).unwrap();
-    kubectl.run(&[&["delete", "pvc"][..], &PODS].concat()).unwrap();
-    installed.until_empty();
+    delete_all(installed);
 }
 
 /// What each of the claims is bound to; fails as long as one is not bound.
@@ -81,14 +103,29 @@ fn texts(objects: &[Value], pointer: &str) -> BTreeSet<String> {
     objects.iter().filter_map(text).collect()
 }
 
+/// Has claims made, and kills the leader when the first of them has a volume. Gives the pod that it was in.
+fn kill_while_volumes_are_made(installed: &Installed) -> String {
+    let leader = installed.leading();
+    let requests = Requests::from_now(installed.cluster.plane().audit_log());
+    let claims = pods::claims_at_once("many", CLAIMS);
+    scope(|scope| {
+        // One after the other: the last ones are not there yet when the first one has its volume.
+        let applied = scope.spawn(|| installed.kubectl().apply(&claims));
+        catch("a volume is made", || requests.volumes_made() > 0);
+        leader.kill();
+        // Until another leads nobody makes more.
+        let made = requests.volumes_made();
+        println!("      {made} of {CLAIMS} volumes were made before the leader was killed");
+        assert!(made < CLAIMS, "every volume was made before the leader was killed");
+        assert_eq!(installed.leader(), leader.pod, "it did not lead any more");
+        applied.join().unwrap().unwrap();
+    });
+    leader.pod
+}
+
 pub(crate) fn leader_killed(installed: &Installed) {
     let kubectl = installed.kubectl();
-    kubectl.apply(&pods::claims_at_once("many", CLAIMS)).unwrap();
-    until("some of the volumes are made", || {
-        let made = installed.json(&["volumes.hotbay.dev"])["items"].as_array().unwrap().len();
-        if made > 0 { Ok(()) } else { Err("none is".to_owned()) }
-    });
-    let leader = installed.kill_leader();
+    let leader = kill_while_volumes_are_made(installed);
     let force = ["--force", "--grace-period=0", "--wait=false"];
     let pod = ["-n", NAMESPACE, "delete", "pod", &leader];
     kubectl.run(&[&pod[..], &force].concat()).unwrap();

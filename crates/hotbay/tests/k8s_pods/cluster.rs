@@ -171,14 +171,13 @@ impl Installed {
         stdout.into_owned()
     }
 
-    /// Kills the controller that leads, as its machine's power cut would, and says which pod it ran in.
-    pub(crate) fn kill_leader(&self) -> String {
-        let leader = self.leader();
-        let on = self.json(&["-n", NAMESPACE, "pod", &leader])["spec"]["nodeName"].clone();
+    /// The controller that leads.
+    pub(crate) fn leading(&self) -> Leader<'_> {
+        let pod = self.leader();
+        let on = self.json(&["-n", NAMESPACE, "pod", &pod])["spec"]["nodeName"].clone();
         let node = self.cluster.nodes().iter().find(|node| on == node.name()).unwrap();
-        let begins = format!("/usr/bin/hotbay controller .*--identity={leader} ");
-        kill(node, &process(node, &begins).unwrap());
-        leader
+        let begins = format!("/usr/bin/hotbay controller .*--identity={pod} ");
+        Leader { process: process(node, &begins).unwrap(), pod, node }
     }
 
     pub(crate) fn json(&self, what: &[&str]) -> Value {
@@ -202,6 +201,20 @@ impl Installed {
                 if left.is_empty() { Ok(()) } else { Err(left.join("\n")) }
             });
         }
+    }
+}
+
+/// A controller, found before it is to be killed: that takes longer than what it does meanwhile.
+pub(crate) struct Leader<'a> {
+    pub(crate) pod: String,
+    node: &'a Node,
+    process: String,
+}
+
+impl Leader<'_> {
+    /// Kills it, as its machine's power cut would.
+    pub(crate) fn kill(&self) {
+        kill(self.node, &self.process);
     }
 }
 

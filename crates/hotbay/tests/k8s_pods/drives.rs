@@ -15,6 +15,20 @@ pub(crate) fn until_state(installed: &Installed, node: &str, state: &str) -> Val
     })
 }
 
+/// Waits until the drive says that what its spec wishes now is done.
+fn until_applied(installed: &Installed, name: &str) {
+    until("the drive says that its spec is applied", || {
+        let drive = installed.json(&["drive", name]);
+        let mut conditions = drive["status"]["conditions"].as_array().into_iter().flatten();
+        let applied = conditions.find(|condition| condition["type"] == "SpecApplied");
+        let generation = &drive["metadata"]["generation"];
+        let is_applied = |condition: &Value| {
+            condition["status"] == "True" && condition["observedGeneration"] == *generation
+        };
+        if applied.is_some_and(is_applied) { Ok(()) } else { Err(drive.to_string()) }
+    });
+}
+
 pub(crate) fn by_patch(installed: &Installed) {
     let kubectl = installed.kubectl();
     let drive = until_state(installed, "node2", "AttachedDevice");
@@ -24,9 +38,9 @@ pub(crate) fn by_patch(installed: &Installed) {
         kubectl.run(&["patch", "drive", name, "--type=merge", "-p", &patch]).unwrap();
     };
     patch(false);
-    let drive = until_state(installed, "node2", "DetachedDevice");
-    let applied = drive["status"]["conditions"].as_array().into_iter().flatten();
-    assert!(applied.clone().count() > 0, "{drive}");
+    until_state(installed, "node2", "DetachedDevice");
+    until_applied(installed, name);
     patch(true);
     until_state(installed, "node2", "AttachedDevice");
+    until_applied(installed, name);
 }

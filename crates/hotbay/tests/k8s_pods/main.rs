@@ -7,6 +7,8 @@ mod agents;
 mod cluster;
 mod drives;
 mod fake;
+#[path = "../controllers/moment.rs"]
+mod moment;
 mod objects;
 mod pods;
 mod volumes;

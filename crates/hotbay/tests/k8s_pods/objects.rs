@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use hotbay_rig::chart;
+use hotbay_rig::chart::{self, NAMESPACE};
+use serde_json::Value;
 
 use crate::cluster::{self, Installed, until};
 use crate::pods::{self, FILESYSTEM, Kind};
@@ -10,6 +11,8 @@ use crate::writer::Writer;
 
 const KINDS: &str = "storagenodes,drives,volumes.hotbay.dev,attachments";
 const INSTALLED: &str = "app.kubernetes.io/instance=hotbay";
+/// With the Registry, which has an object of its own.
+const DEFINITIONS: usize = 5;
 
 /// Waits until the objects are there again: two nodes with their drives, one volume, used once; none of them is the
 /// same as before.
@@ -30,6 +33,26 @@ fn uids(installed: &Installed) -> Result<Vec<String>, String> {
     Ok(list.map_err(|error| error.to_string())?.lines().map(str::to_owned).collect())
 }
 
+/// Puts the definitions back that are being deleted, once they are gone.
+fn restore_definitions(installed: &Installed, definitions: &str) {
+    until("the definitions are there again", || {
+        installed.kubectl().apply(definitions).map_err(|error| error.to_string())?;
+        // It may have found one that has gone since: all must be there, and stay.
+        let listed = installed.json(&["crd"]);
+        let listed = listed["items"].as_array().unwrap();
+        let ours = listed.iter().filter(|each| each["spec"]["group"] == "hotbay.dev");
+        let good: Vec<_> = ours.filter(|each| is_established(each)).collect();
+        if good.len() == DEFINITIONS { Ok(()) } else { Err(format!("{} of them", good.len())) }
+    });
+}
+
+fn is_established(definition: &Value) -> bool {
+    let mut conditions = definition["status"]["conditions"].as_array().into_iter().flatten();
+    let is_it = |condition: &Value| condition["type"] == "Established";
+    let status = conditions.find(|each| is_it(each)).map(|condition| &condition["status"]);
+    definition["metadata"]["deletionTimestamp"].is_null() && status.is_some_and(|it| it == "True")
+}
+
 pub(crate) fn deleted(installed: &Installed) {
     let kubectl = installed.kubectl();
     pods::claim(installed, "kept", 64, Kind::Ext4);
@@ -46,12 +69,7 @@ pub(crate) fn deleted(installed: &Installed) {
     let definitions = fs::read_to_string(chart::deploy().join("crds.yaml")).unwrap();
     kubectl.with_input(&["delete", "--wait=false", "-f", "-"], &definitions).unwrap();
     assert_eq!(pods::write(kubectl, "keeper", "three"), "one\ntwo\nthree\n");
-    until("the definitions are there again", || {
-        kubectl.apply(&definitions).map_err(|error| error.to_string())?;
-        let gone =
-            kubectl.run(&["get", "crd", "-o", "jsonpath={.items[*].metadata.deletionTimestamp}"]);
-        if gone.unwrap().is_empty() { Ok(()) } else { Err("they are being deleted".to_owned()) }
-    });
+    restore_definitions(installed, &definitions);
     until_back(installed, &second);
     let waited = keeper.has_never_stopped(installed);
     println!("      the pod's longest wait for a write: {waited:?}");
@@ -85,6 +103,10 @@ pub(crate) fn reinstalled(installed: &Installed) {
     assert_eq!(pods::write(kubectl, "stays", "one"), "one\n");
     let manifests = fs::read_to_string(chart::deploy().join("hotbay.yaml")).unwrap();
     kubectl.with_input(&["delete", "-f", "-", "-l", INSTALLED], &manifests).unwrap();
+    until("nothing of Hotbay runs any more", || {
+        let left = kubectl.run(&["-n", NAMESPACE, "get", "pods", "-o", "name"]).unwrap();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
     assert_eq!(pods::write(kubectl, "stays", "two"), "one\ntwo\n");
     installed.install();
     stays.has_never_stopped(installed);

@@ -92,6 +92,10 @@ pub(crate) fn write(kubectl: &Kubectl, pod: &str, line: &str) -> String {
     run(kubectl, pod, &format!("echo {line} >>/v/letter && sync && cat /v/letter"))
 }
 
+/// Deletes, and waits until it is gone.
 pub(crate) fn delete(installed: &Installed, what: &[&str]) {
-    installed.kubectl().run(&[&["delete"][..], what].concat()).unwrap();
+    let delete = [&["--request-timeout=0", "delete", "--timeout=120s"], what].concat();
+    if let Err(error) = installed.kubectl().run(&delete) {
+        panic!("{error}\n{}", installed.said());
+    }
 }

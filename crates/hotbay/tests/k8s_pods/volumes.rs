@@ -2,9 +2,14 @@
 
 use hotbay_rig::chart::NAMESPACE;
 use hotbay_rig::image::BUSYBOX;
+use serde_json::{Value, json};
 
 use crate::cluster::{Installed, until};
 use crate::pods::{self, DEVICE, FILESYSTEM, Kind};
+
+const TOPOLOGY_KEY: &str = "hotbay.dev/node";
+/// Two such volumes do not fit on a drive.
+const LARGE_MIB: u64 = 1200;
 
 pub(crate) fn claim(installed: &Installed) {
     let kubectl = installed.kubectl();
@@ -50,19 +55,79 @@ pub(crate) fn raw_block(installed: &Installed) {
     installed.until_empty();
 }
 
+/// By what Kubernetes knows a node's drives.
+fn storage_node_id(installed: &Installed, node: &str) -> String {
+    let object = installed.json(&["storagenodes", node]);
+    object["status"]["id"].as_str().unwrap().to_owned()
+}
+
+/// A volume is made where its pod is to be, and keeps later pods there: Kubernetes is told so.
+fn lands_where_its_volume_is(installed: &Installed, node: &str) {
+    pods::claim(installed, node, 64, Kind::Ext4);
+    pods::start(installed, node, node, FILESYSTEM, node);
+    let volumes = installed.json(&["volumes.hotbay.dev"]);
+    assert_eq!(volumes["items"][0]["status"]["node"], node);
+    let name = installed.json(&["pvc", node])["spec"]["volumeName"].as_str().unwrap().to_owned();
+    let volume = installed.json(&["pv", &name]);
+    let id = storage_node_id(installed, node);
+    let only_there = json!({ "key": TOPOLOGY_KEY, "operator": "In", "values": [id] });
+    let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+    assert_eq!(*terms, json!([{ "matchExpressions": [only_there] }]), "{volume:#}");
+    // With its volume there, a pod without any wish of its own lands on that node.
+    pods::delete(installed, &["pod", node]);
+    pods::start(installed, "any", node, FILESYSTEM, "");
+    assert_eq!(installed.json(&["pod", "any"])["spec"]["nodeName"], node);
+    pods::delete(installed, &["pod/any", &format!("pvc/{node}")]);
+    installed.until_empty();
+}
+
+/// Waits until the scheduler is told that no large volume fits on a node any more.
+fn until_told_full(installed: &Installed, node: &str) {
+    let id = storage_node_id(installed, node);
+    until(&format!("the scheduler knows that {node} is full"), || {
+        let capacities = installed.json(&["csistoragecapacities", "-n", NAMESPACE]);
+        let is_it = |each: &&Value| {
+            let topology = &each["nodeTopology"]["matchLabels"][TOPOLOGY_KEY];
+            each["storageClassName"] == "hotbay" && *topology == *id
+        };
+        let capacity = capacities["items"].as_array().unwrap().iter().find(is_it);
+        let room = capacity.and_then(|it| it["capacity"].as_str()).and_then(mib);
+        if room.is_some_and(|mib| mib < LARGE_MIB) { Ok(()) } else { Err(capacities.to_string()) }
+    });
+}
+
+/// A quantity of bytes, as Kubernetes writes it, in whole MiB.
+fn mib(quantity: &str) -> Option<u64> {
+    let digits = quantity.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let bytes = match &quantity[digits.len()..] {
+        "" => 1,
+        "k" => 1_000,
+        "M" => 1_000_000,
+        "G" => 1_000_000_000,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    Some((digits.parse::<u64>().ok()? * bytes) >> 20)
+}
+
+/// With one drive full, a pod without any wish of its own lands on the node of the other one.
+fn lands_where_there_is_room(installed: &Installed, full: &str, other: &str) {
+    pods::claim(installed, "filler", LARGE_MIB, Kind::Ext4);
+    pods::start(installed, "filler", "filler", FILESYSTEM, full);
+    until_told_full(installed, full);
+    pods::claim(installed, "large", LARGE_MIB, Kind::Ext4);
+    pods::start(installed, "large", "large", FILESYSTEM, "");
+    assert_eq!(installed.json(&["pod", "large"])["spec"]["nodeName"], other);
+    pods::delete(installed, &["pod/filler", "pod/large", "pvc/filler", "pvc/large"]);
+    installed.until_empty();
+}
+
 pub(crate) fn topology(installed: &Installed) {
-    for node in ["node1", "node2"] {
-        pods::claim(installed, node, 64, Kind::Ext4);
-        pods::start(installed, node, node, FILESYSTEM, node);
-        let volumes = installed.json(&["volumes.hotbay.dev"]);
-        assert_eq!(volumes["items"][0]["status"]["node"], node);
-        // With its volume there, a pod without any wish of its own lands on that node.
-        pods::delete(installed, &["pod", node]);
-        pods::start(installed, "any", node, FILESYSTEM, "");
-        assert_eq!(installed.json(&["pod", "any"])["spec"]["nodeName"], node);
-        pods::delete(installed, &["pod/any", &format!("pvc/{node}")]);
-        installed.until_empty();
-    }
+    lands_where_its_volume_is(installed, "node1");
+    lands_where_its_volume_is(installed, "node2");
+    lands_where_there_is_room(installed, "node2", "node1");
     until("the scheduler knows how much is free", || {
         let capacities = installed.json(&["csistoragecapacities", "-n", NAMESPACE]);
         let said = capacities["items"].as_array().unwrap();

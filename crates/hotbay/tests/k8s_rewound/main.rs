@@ -7,4 +7,3 @@
 mod controllers;
 mod running;
 mod two_elections;
-mod writer;

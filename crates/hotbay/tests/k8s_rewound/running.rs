@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
+use crate::controllers::mounted::{Writer, mount, unmount};
 use crate::controllers::{Rig, until, until_true};
-use crate::two_elections::{mount, unmount};
-use crate::writer::Writer;
 
 /// Seconds. Longer than it takes to restore etcd, so that the lead does not end by itself.
 const LEASE: u64 = 90;

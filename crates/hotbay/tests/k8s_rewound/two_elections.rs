@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -10,25 +9,13 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::controllers::csi::{dial, publish};
-use crate::controllers::{Rig, until, until_true};
-use crate::writer::Writer;
+use crate::controllers::mounted::{Writer, mount, unmount};
+use crate::controllers::{Rig, STEADY_LEASE, until, until_true};
 
 const MIB: u64 = 1 << 20;
 /// How long an agent is watched to get no order; it registers again many times.
 const WATCHED: Duration = Duration::from_secs(4);
 const LETTER: &str = "dear reader";
-
-pub(crate) fn mount(rig: &Rig, volume: &str) -> PathBuf {
-    let at = rig.path("agent").join(format!("{volume}-at"));
-    fs::create_dir_all(&at).unwrap();
-    let dir = rig.agent().data_dir();
-    rig.client(&["volume", "mount", volume, at.to_str().unwrap(), "--agent-dir", &dir]);
-    at
-}
-
-pub(crate) fn unmount(rig: &Rig, volume: &str) {
-    rig.client(&["volume", "unmount", volume, "--agent-dir", &rig.agent().data_dir()]);
-}
 
 fn target(rig: &Rig, drive: usize) -> String {
     format!("node-a:{}", rig.agent().drives[drive].display())
@@ -128,7 +115,7 @@ fn assert_nothing_is_ordered(rig: &Rig) {
 
 #[test]
 fn a_restored_registry_learns_what_it_forgot_and_overwrites_nothing() {
-    let mut rig = Rig::new(2);
+    let mut rig = Rig::with_lease(2, STEADY_LEASE);
     rig.start_idle_agent(&[192 * MIB; 3]);
     rig.client(&["drive", "add", &target(&rig, 0), "--wait"]);
     for name in ["kept", "ended", "gone"] {

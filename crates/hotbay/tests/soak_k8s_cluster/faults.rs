@@ -91,6 +91,7 @@ pub(crate) fn api_server_away(installed: &mut Installed) {
     });
     println!("      {made} claims made, {deleted} deleted, {failed} calls failed");
     assert!(failed > 0, "the API server was not away");
+    assert!(made > 0 && deleted > 0, "there was no load: {made} made, {deleted} deleted");
     let began = Instant::now();
     within(CONVERGED, "what was asked for is done", || {
         let claims = installed.json(&["-n", "churn", "pvc"]);

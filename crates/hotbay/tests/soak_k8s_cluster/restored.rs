@@ -12,7 +12,7 @@ const CONVERGED: Duration = Duration::from_secs(6 * 60);
 /// Kills the leader, and waits until another one leads.
 fn election(installed: &Installed) {
     let before = term(installed).unwrap();
-    installed.kill_leader();
+    installed.leading().kill();
     within(CONVERGED, "another controller leads", || match term(installed)? {
         now if now > before => Ok(()),
         now => Err(format!("the term is {now}")),
@@ -25,15 +25,16 @@ fn term(installed: &Installed) -> Result<u64, String> {
     term.parse().map_err(|_| format!("the term is {term:?}"))
 }
 
-/// What people see of a volume of this claim.
-fn volume(installed: &Installed, name: &str) -> Result<String, String> {
+/// The state that people see of a volume of this name.
+fn state(installed: &Installed, name: &str) -> Result<String, String> {
     let volumes = installed.hotbay(&["get", "volumes", "-o", "json"]);
     let volumes: serde_json::Value =
         serde_json::from_str(&volumes.map_err(|error| error.to_string())?).unwrap();
     let volumes = volumes.as_array().or_else(|| volumes["items"].as_array()).cloned();
     let found =
         volumes.unwrap_or_default().into_iter().find(|each| each.to_string().contains(name));
-    found.map(|volume| volume["status"]["state"].to_string()).ok_or_else(|| "none".to_owned())
+    let state = found.and_then(|volume| volume["status"]["state"].as_str().map(str::to_owned));
+    state.ok_or_else(|| "none".to_owned())
 }
 
 pub(crate) fn snapshot(installed: &mut Installed) {
@@ -70,8 +71,11 @@ pub(crate) fn snapshot(installed: &mut Installed) {
     });
     println!("      longest wait for a write: {:?}", writer.has_never_stopped(installed));
     // What nobody remembers is on the drive all the same, and is not given to anybody.
-    let state = until("the volume that was made later is shown", || volume(installed, &young));
-    println!("      the volume that was made later is {state}");
+    let is_orphan = || {
+        let shown = "the volume that was made later is shown";
+        assert_eq!(until(shown, || state(installed, &young)), "Orphan");
+    };
+    is_orphan();
 
     pods::delete(installed, &["pod", "old"]);
     pods::start(installed, "old", "old", FILESYSTEM, "node1");
@@ -79,6 +83,7 @@ pub(crate) fn snapshot(installed: &mut Installed) {
     pods::claim(installed, "new", 64, Kind::Ext4);
     pods::start(installed, "new", "new", FILESYSTEM, "node1");
     assert_eq!(pods::write(&kubectl, "new", "five"), "five\n");
+    is_orphan();
     pods::delete(installed, &["pod/old", "pod/new", "pvc/old", "pvc/new"]);
     until("the volume that was made later can be deleted", || {
         installed.hotbay(&["volume", "delete", &young, "--yes"]).map_err(|error| error.to_string())

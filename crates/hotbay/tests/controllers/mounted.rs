@@ -1,17 +1,35 @@
-//! A program that uses a volume all the time: whatever happens around it, every write is kept.
+//! A volume in use, on the machine of the test, and a program that uses it all the time: whatever happens around it,
+//! every write is kept.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use super::{Rig, until};
+
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Mounts a volume; gives where.
+pub(crate) fn mount(rig: &Rig, volume: &str) -> PathBuf {
+    let at = rig.path("agent").join(format!("{volume}-at"));
+    fs::create_dir_all(&at).unwrap();
+    let dir = rig.agent().data_dir();
+    rig.client(&["volume", "mount", volume, at.to_str().unwrap(), "--agent-dir", &dir]);
+    at
+}
+
+pub(crate) fn unmount(rig: &Rig, volume: &str) {
+    rig.client(&["volume", "unmount", volume, "--agent-dir", &rig.agent().data_dir()]);
+}
 
 pub(crate) struct Writer {
     over: Arc<AtomicBool>,
+    /// How many lines are on the drive.
+    synced: Arc<AtomicUsize>,
     /// Gives how many lines were written, and the longest time that one took.
     thread: Option<JoinHandle<(usize, Duration)>>,
     file: PathBuf,
@@ -22,7 +40,8 @@ impl Writer {
     pub(crate) fn start(folder: &Path) -> Self {
         let file = folder.join("lines");
         let (over, path) = (Arc::new(AtomicBool::new(false)), file.clone());
-        let ends = Arc::clone(&over);
+        let (ends, synced) = (Arc::clone(&over), Arc::new(AtomicUsize::new(0)));
+        let counts = Arc::clone(&synced);
         let thread = thread::spawn(move || {
             let mut file = File::create(path).unwrap();
             let (mut lines, mut longest) = (0, Duration::ZERO);
@@ -32,11 +51,21 @@ impl Writer {
                 file.sync_all().unwrap();
                 longest = longest.max(began.elapsed());
                 lines += 1;
+                counts.store(lines, Ordering::Release);
                 thread::sleep(PAUSE);
             }
             (lines, longest)
         });
-        Self { over, thread: Some(thread), file }
+        Self { over, synced, thread: Some(thread), file }
+    }
+
+    /// Waits until it has written a line more than it has now.
+    pub(crate) fn goes_on(&self) {
+        let before = self.synced.load(Ordering::Acquire);
+        until("the program goes on writing", || {
+            let now = self.synced.load(Ordering::Acquire);
+            if now > before { Ok(()) } else { Err(format!("{now} lines")) }
+        });
     }
 
     /// Ends it; every line is there.
