@@ -41,7 +41,7 @@ use self::calls::Change;
 use self::judge::{Verdict, judge};
 pub(crate) use self::patience::{Stopped, decided, patiently, write_again};
 use self::pending::{Batch, Listed, Pending};
-use self::seen::Seen;
+use self::seen::{Held, Seen};
 use self::unmet::Unmet;
 use self::wishes::Wishes;
 use crate::client::{self, Client};
@@ -296,6 +296,8 @@ impl People {
                 todo.changes.push((seen, Change::Bind));
             }
             Verdict::Edited(key) => self.repair(key, seen, todo),
+            // What could not be written for a time is not waited for: its object may be half made by a write under way.
+            Verdict::Remove if seen.held == Held::Nothing && !self.is_still_bare(&seen) => {}
             Verdict::Remove => {
                 if self.tell_once(uid) {
                     todo.notices.push(words::unknown(Key::REGISTRY, &seen.object()));
@@ -329,15 +331,22 @@ impl People {
 
     /// An object has its record, and people see nothing of it yet. As a rule its next record is written in a moment.
     fn show(&mut self, key: Key, seen: &Seen, todo: &mut Todo) {
-        if self.bare.remove(&seen.entry.uid) {
+        if self.is_still_bare(seen) {
             todo.again.insert(key);
-            return;
+        }
+    }
+
+    /// Whether an object had no status when it was seen before, a moment ago. If not, it is judged again in a moment.
+    fn is_still_bare(&mut self, seen: &Seen) -> bool {
+        if self.bare.remove(&seen.entry.uid) {
+            return true;
         }
         if self.bare.len() >= TOLD_MOST {
             self.bare.clear();
         }
         self.bare.insert(seen.entry.uid.clone());
         self.later(seen.clone(), SHOWN_AFTER);
+        false
     }
 
     /// The status of an object was changed by others. They may do so again and again.

@@ -6,6 +6,7 @@ use hotbay_core::ids::VolumeId;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::faults::Fault;
 use crate::people::PLURALS;
 use crate::world::{ATTACHMENT, VOLUME, World, wish};
 
@@ -173,6 +174,28 @@ fn everything_comes_back_with_the_definitions() {
     // An object may be there a moment before its writer has heard so.
     let drives = || world.wait(world.registry.read(|cluster| cluster.drives().count()));
     world.until("all is durable", || drives().is_ok_and(|drives| drives == 2));
+}
+
+/// What could not be written for a time is not waited for. So an object of ours was seen between the two calls that make
+/// it, taken for what a controller before had left, and deleted.
+#[test]
+fn an_object_that_is_being_made_again_is_not_taken_for_a_left_over() {
+    let world = World::new();
+    let registry = "registries/registry";
+    world.store.on(Method::POST, "/registries", usize::MAX, Fault::Refused(403));
+    world.people.succeed(Method::DELETE, registry, &json!({}));
+    world.wait(world.store.meet());
+    world.settled();
+    let before = world.follower.writes();
+    world.store.heal();
+    // The next write makes the object, and has to call again for its status.
+    world.store.on(Method::PUT, "registries/registry/status", 3, Fault::RequestLost);
+    world.until("it is made", || {
+        let (_, object) = world.people.call(Method::GET, registry, &Value::Null);
+        object["status"]["record"].is_object()
+    });
+    world.settled();
+    assert_eq!(world.follower.writes(), before, "it was deleted");
 }
 
 #[test]
