@@ -196,7 +196,7 @@ impl Writing {
             }
             409 => self.look("create").await,
             404 => Err(self.refused("create", unknown_kind(resource))),
-            _ => Err(self.refused("create", answer.words())),
+            _ => Err(self.refused("create", not_taken(answer.words()))),
         }
     }
 
@@ -458,6 +458,14 @@ pub(crate) fn unknown_kind(resource: Resource) -> String {
     format!("it knows no {} of {API_VERSION}; {APPLY}", resource.kind())
 }
 
+/// The words for an object that the server does not take. While a definition is being deleted it takes none of that kind.
+fn not_taken(words: String) -> String {
+    if words.contains("custom resource definition is terminating") {
+        return format!("{words}; when it is gone, {APPLY}");
+    }
+    words
+}
+
 /// The words for a server with definitions that leave out a part of the status.
 fn not_kept(resource: Resource) -> String {
     format!("its definition of {} does not keep all of the status; {APPLY}", resource.kind())
@@ -465,3 +473,18 @@ fn not_kept(resource: Resource) -> String {
 
 const APPLY: &str =
     "apply the definitions of this release:  hotbay crd | kubectl apply --server-side -f -";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As kube-apiserver says it, for a moment longer than the definition is there.
+    #[test]
+    fn a_definition_that_is_being_deleted_is_no_lack_of_rights() {
+        let server = "drives.hotbay.dev \"d-1\" is forbidden: create not allowed while custom resource definition is \
+                      terminating";
+        let words = not_taken(server.to_owned());
+        assert!(words.starts_with(server) && words.contains("hotbay crd"), "{words}");
+        assert_eq!(not_taken("forbidden".to_owned()), "forbidden");
+    }
+}
