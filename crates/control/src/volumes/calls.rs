@@ -156,10 +156,15 @@ impl Volumes {
         Ok(wanted)
     }
 
+    /// A volume as JSON; also one that only a label knows, which is given back without getting a record.
     async fn shown(&self, id: VolumeId) -> Result<String, Status> {
         let look = move |cluster: &Cluster| {
-            let known = cluster.volume(id)?;
-            serde_json::to_string(&objects::volume(cluster, known)).ok()
+            let orphan = || {
+                let (drive, extent) = cluster.orphans().find(|(_, extent)| extent.volume == id)?;
+                Some(objects::orphan(cluster, drive, extent))
+            };
+            let known = cluster.volume(id).map(|known| objects::volume(cluster, known));
+            serde_json::to_string(&known.or_else(orphan)?).ok()
         };
         let shown = self.read_of(id, look).await.map_err(refusal)?;
         shown.ok_or_else(|| refusal(VolumeError::Gone))
