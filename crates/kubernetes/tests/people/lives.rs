@@ -1,12 +1,13 @@
 //! A process that ends between two writes: the next one finishes what it began. Asked of the server in memory, and of
-//! a real one, for every write of a drive's and a volume's life.
+//! a real one, for every write of the life of a drive and a volume, and of hosts that leave.
 
 use std::time::Duration;
 
 use hotbay_core::cluster::VolumeState;
 use hotbay_core::cluster::{AttachmentState, Cluster, Drive, State, Volume, VolumeRequest};
 use hotbay_core::cms::{Action, Target};
-use hotbay_core::ids::{AttachmentId, VolumeId};
+use hotbay_core::ids::{AttachmentId, SessionNumber, VolumeId};
+use hotbay_core::order::Goal;
 use hotbay_core::volume::Size;
 use hotbay_registry::{CallError, Registry};
 
@@ -18,11 +19,10 @@ use crate::{Server, server};
 /// As much as it grows to.
 const GROWN_BYTES: u64 = 128 << 20;
 
+const DRIVES: usize = 2;
+
 /// How often it is looked whether what was asked for has come.
 const LOOK: Duration = Duration::from_millis(5);
-
-/// The registry, a node and two drives: what there is of objects when the volume is gone.
-const OBJECTS_AT_THE_END: usize = 4;
 
 enum Ask {
     Volume(VolumeRequest),
@@ -32,23 +32,54 @@ enum Ask {
 /// What is asked for next, for as long as it is not so.
 type Step = fn(&Cluster) -> Option<Ask>;
 
+/// What happens, one step after the other.
+struct Story {
+    /// With the agent there.
+    lived: &'static [(&'static str, Step)],
+    /// When its machine is gone.
+    left: &'static [(&'static str, Step)],
+    /// Objects at the end, the registry's among them.
+    objects: usize,
+    /// Extents on labels at the end.
+    extents: usize,
+    /// How often the process must have ended at least, for this to be the story.
+    ends: usize,
+}
+
 /// A drive goes into operation, has a volume from its creation to its end, leaves and comes back.
+const DRIVE_AND_VOLUME: Story = Story { lived: &LIFE, left: &[], objects: 4, extents: 0, ends: 20 };
+
+/// All drives of a host go into operation and out again; then it is forgotten.
+const HOST_LEAVES: Story =
+    Story { lived: &IN_AND_OUT, left: &[FORGOTTEN], objects: 1, extents: 0, ends: 10 };
+
+/// A host is lost with a volume that it uses. Its records stay, and nobody erases what is on the drives.
+const HOST_IS_LOST: Story =
+    Story { lived: &IN_USE, left: &[PURGED, DELETED], objects: 4, extents: 1, ends: 14 };
+
+const MADE: (&str, Step) = ("the volume is made", |cluster| {
+    let made = volume(cluster).is_some_and(|it| it.record.state == VolumeState::Created);
+    let (id, wish) = (VolumeId::from_bits(fresh()), Box::new(wish(VOLUME)));
+    (!made).then_some(Ask::Volume(VolumeRequest::Create { id, wish }))
+});
+const ATTACHED: (&str, Step) = ("it is attached", |cluster| {
+    let known = volume(cluster)?;
+    let attached = known.attachments.values().next();
+    let node = cluster.nodes().next()?.record.id;
+    let attached = attached.is_some_and(|it| it.record.state == AttachmentState::Attached);
+    let (id, volume) = (AttachmentId::from_bits(fresh()), known.record.id);
+    let attach = VolumeRequest::Attach { id, volume, node, read_only: false };
+    (!attached).then_some(Ask::Volume(attach))
+});
+const DELETED: (&str, Step) = ("it is deleted", |cluster| {
+    let volume = volume(cluster)?.record.id;
+    Some(Ask::Volume(VolumeRequest::Delete { volume }))
+});
+
 const LIFE: [(&str, Step); 9] = [
     ("the drive is added", |cluster| is_in(cluster, State::Attached, Action::AddDevice)),
-    ("the volume is made", |cluster| {
-        let made = volume(cluster).is_some_and(|it| it.record.state == VolumeState::Created);
-        let (id, wish) = (VolumeId::from_bits(fresh()), Box::new(wish(VOLUME)));
-        (!made).then_some(Ask::Volume(VolumeRequest::Create { id, wish }))
-    }),
-    ("it is attached", |cluster| {
-        let known = volume(cluster)?;
-        let attached = known.attachments.values().next();
-        let node = cluster.nodes().next()?.record.id;
-        let attached = attached.is_some_and(|it| it.record.state == AttachmentState::Attached);
-        let (id, volume) = (AttachmentId::from_bits(fresh()), known.record.id);
-        let attach = VolumeRequest::Attach { id, volume, node, read_only: false };
-        (!attached).then_some(Ask::Volume(attach))
-    }),
+    MADE,
+    ATTACHED,
     ("it is annotated", |cluster| {
         let known = volume(cluster)?;
         let changes = [("a".to_owned(), Some("b".to_owned()))].into();
@@ -66,13 +97,48 @@ const LIFE: [(&str, Step); 9] = [
         let detach = VolumeRequest::Detach { volume: known.record.id, node: None };
         (!known.attachments.is_empty()).then_some(Ask::Volume(detach))
     }),
-    ("it is deleted", |cluster| {
-        let volume = volume(cluster)?.record.id;
-        Some(Ask::Volume(VolumeRequest::Delete { volume }))
-    }),
+    DELETED,
     ("the drive leaves", |cluster| is_in(cluster, State::Detached, Action::RemoveDevice)),
     ("the drive comes back", |cluster| is_in(cluster, State::Attached, Action::AddDevice)),
 ];
+
+const ADDED: (&str, Step) = ("the host is added", |cluster| {
+    let add = Action::AddHost { host: host(), with_removed: false, returned: false };
+    (!all_are_in(cluster, State::Attached)).then_some(Ask::Act(add))
+});
+
+const IN_AND_OUT: [(&str, Step); 3] = [
+    ADDED,
+    ("it gets no new volumes", |cluster| {
+        let cordoned = cluster.nodes().next()?.record.cordoned;
+        let cordon = Action::CordonHost { host: host(), cordoned: true };
+        (!cordoned).then_some(Ask::Act(cordon))
+    }),
+    ("it is removed", |cluster| {
+        let remove = Action::RemoveHost { host: host() };
+        (!all_are_in(cluster, State::Detached)).then_some(Ask::Act(remove))
+    }),
+];
+const FORGOTTEN: (&str, Step) = ("the host is forgotten", |cluster| {
+    cluster.nodes().next().map(|_| Ask::Act(Action::ForgetHost { host: host() }))
+});
+
+const IN_USE: [(&str, Step); 3] = [ADDED, MADE, ATTACHED];
+const PURGED: (&str, Step) = ("the host is purged", |cluster| {
+    let given_up = |drive: &Drive| {
+        drive.record.state.goal() == Goal::Detach && drive.record.volumes.is_empty()
+    };
+    let purged = cluster.nodes().next()?.record.purged && cluster.drives().all(given_up);
+    (!purged).then(|| Ask::Act(Action::PurgeHost { host: host() }))
+});
+
+fn host() -> String {
+    "node-a".to_owned()
+}
+
+fn all_are_in(cluster: &Cluster, state: State) -> bool {
+    cluster.drives().count() == DRIVES && cluster.drives().all(|it| it.record.state == state)
+}
 
 fn volume(cluster: &Cluster) -> Option<&Volume> {
     cluster.volume_by_name(&VOLUME.parse().unwrap())
@@ -118,6 +184,8 @@ async fn play(registry: &Registry, step: Step) -> Result<(), CallError> {
 struct Life {
     world: World,
     machine: Machine,
+    /// Of the agent, while it is there.
+    session: Option<SessionNumber>,
     terms: u128,
     /// What the first process meets.
     first: Faults,
@@ -126,29 +194,39 @@ struct Life {
 impl Life {
     /// The first process ends after so many writes, maybe before it leads.
     fn begin(server: &Server, writes: usize) -> Self {
-        let (machine, terms) = (Machine::new(2), 10);
+        let (machine, terms) = (Machine::new(DRIVES), 10);
         let first = Faults::cut_after_writes(writes);
         let world = World::try_start(server.clone(), terms, TIMES, first.clone());
         let world = world.unwrap_or_else(|_| World::start(server.clone(), terms + 1));
-        let mut life = Self { world, machine, terms: terms + 1, first };
+        let mut life = Self { world, machine, session: None, terms: terms + 1, first };
         life.join();
         life
     }
 
     fn join(&mut self) {
         let (machine, registry) = (self.machine.clone(), self.world.registry.clone());
-        if !self.is_done(async { machine.join(&registry).await }) {
+        self.session = self.before_the_end(async { machine.join(&registry).await });
+        if self.session.is_none() {
             self.live_again();
+            self.join();
         }
     }
 
-    /// Whether it was done before the process ended.
-    fn is_done<T>(&self, work: impl Future<Output = Result<T, CallError>>) -> bool {
+    /// The machine is gone, and its agent with it.
+    fn leave(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        let registry = self.world.registry.clone();
+        // A process that ends meanwhile has no sessions any more.
+        self.before_the_end(async { registry.close(session).await });
+    }
+
+    /// What came of it, if that was before the process ended.
+    fn before_the_end<T>(&self, work: impl Future<Output = Result<T, CallError>>) -> Option<T> {
         let store = &self.world.store;
         self.world.wait(async {
             tokio::select! {
-                done = work => done.is_ok(),
-                () = store.meet() => false,
+                done = work => done.ok(),
+                () = store.meet() => None,
             }
         })
     }
@@ -159,15 +237,17 @@ impl Life {
         self.terms += 1;
         let next = World::start(self.world.server.clone(), self.terms);
         std::mem::replace(&mut self.world, next).stop();
-        self.join();
+        if self.session.is_some() {
+            self.join();
+        }
     }
 
-    fn live(&mut self) {
-        for (what, step) in LIFE {
+    fn live(&mut self, steps: &[(&str, Step)]) {
+        for (what, step) in steps {
             // The process may end, and the next one too, because of a late write of that.
             let is_done = (0..3).any(|_| {
                 let registry = self.world.registry.clone();
-                let is_done = self.is_done(play(&registry, step));
+                let is_done = self.before_the_end(play(&registry, *step)).is_some();
                 if !is_done {
                     self.live_again();
                 }
@@ -178,30 +258,51 @@ impl Life {
     }
 }
 
-/// Says whether the end came before the life was over.
-fn live(writes: usize) -> bool {
-    let server = server();
-    let mut life = Life::begin(&server, writes);
-    life.live();
-    let world = &life.world;
-    let place = format!("ended after {writes} writes");
-    world.until(&place, || {
-        life.machine.extents() == 0 && world.people.count() == OBJECTS_AT_THE_END
-    });
-    let drives = world.people.list("drives");
-    let states: Vec<_> = drives.iter().map(|drive| drive["status"]["state"].clone()).collect();
-    assert!(states.contains(&"AttachedDevice".into()), "{place}: {states:?}");
-    for drive in drives {
-        assert_eq!(drive["status"]["record"]["volumes"], serde_json::json!([]), "{place}");
+impl Story {
+    /// Says whether the end came before the story was over.
+    fn is_cut(&self, writes: usize) -> bool {
+        let server = server();
+        let mut life = Life::begin(&server, writes);
+        life.live(self.lived);
+        if !self.left.is_empty() {
+            life.leave();
+            life.live(self.left);
+        }
+        let world = &life.world;
+        let place = format!("ended after {writes} writes");
+        world.until(&place, || {
+            life.machine.extents() == self.extents && world.people.count() == self.objects
+        });
+        for drive in world.people.list("drives") {
+            assert_eq!(drive["status"]["record"]["volumes"], serde_json::json!([]), "{place}");
+        }
+        let in_operation =
+            |cluster: &Cluster| cluster.drives().any(|drive| drive.record.state == State::Attached);
+        let in_operation = world.wait(world.registry.read(in_operation)).unwrap();
+        assert_eq!(in_operation, self.left.is_empty(), "{place}");
+        assert!(world.follows(), "{place}");
+        life.first.was_met()
     }
-    assert!(world.follows(), "{place}");
-    life.first.was_met()
+
+    fn is_finished_wherever_the_process_ends(&self) {
+        // A real server runs for as long as somebody holds it.
+        let _held = server();
+        let ends = (0..).take_while(|writes| self.is_cut(*writes)).count();
+        assert!(ends >= self.ends, "the process ended at {ends} writes alone");
+    }
 }
 
 #[test]
 fn a_life_is_finished_wherever_the_process_ends() {
-    // A real server runs for as long as somebody holds it.
-    let _held = server();
-    let ends = (0..).take_while(|writes| live(*writes)).count();
-    assert!(ends >= 20, "the process ended at {ends} writes alone");
+    DRIVE_AND_VOLUME.is_finished_wherever_the_process_ends();
+}
+
+#[test]
+fn a_host_that_leaves_is_forgotten_wherever_the_process_ends() {
+    HOST_LEAVES.is_finished_wherever_the_process_ends();
+}
+
+#[test]
+fn a_host_that_is_lost_is_given_up_wherever_the_process_ends() {
+    HOST_IS_LOST.is_finished_wherever_the_process_ends();
 }
