@@ -5,6 +5,8 @@
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod follower;
+#[path = "../membership/mod.rs"]
+mod membership;
 mod rig;
 
 use std::fs;

@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::net::UnixListener;
 
 use crate::cluster::{Part, TestDrive, eventually};
+use crate::membership;
 
 pub(crate) const LIFE: Duration = Duration::from_secs(3_600);
 /// What the agent's first token is.
@@ -176,8 +177,7 @@ impl Rig {
 
     /// What the agent has stored about its certificate.
     pub(crate) fn membership(&self) -> Value {
-        let text = fs::read_to_string(self.path("node/tls/membership")).unwrap();
-        serde_json::from_str(text.split_once('\n').unwrap().1).unwrap()
+        membership::read(&self.path("node/tls/membership"))
     }
 }
 

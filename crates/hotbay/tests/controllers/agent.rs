@@ -51,6 +51,17 @@ impl Agent {
         self.process = Self::run(&self.folder, &self.drives, &[]);
     }
 
+    /// The same with a token, as if it had none of its own.
+    pub(crate) fn join_again(&mut self, token: &str) {
+        self.process.kill();
+        self.process = Self::run(&self.folder, &self.drives, &["--join", token]);
+    }
+
+    /// What it has stored of its certificate.
+    pub(crate) fn membership(&self) -> PathBuf {
+        self.folder.join("data/tls/membership")
+    }
+
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }

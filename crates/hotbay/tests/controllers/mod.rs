@@ -84,6 +84,8 @@ pub(crate) struct Rig {
     lease_duration: u64,
     /// Whose rights the controllers have.
     pub(crate) kubeconfig: PathBuf,
+    /// What the controllers find in their environment.
+    pub(crate) environment: Vec<(&'static str, String)>,
     folder: TempDir,
     _turn: (MutexGuard<'static, ()>, File),
 }
@@ -122,6 +124,7 @@ impl Rig {
             plane,
             lease_duration,
             kubeconfig,
+            environment: Vec::new(),
             folder,
             _turn: (turn, turns),
         }
@@ -167,7 +170,8 @@ impl Rig {
             .arg(folder.join("csi.sock"))
             .arg("--data-dir")
             .arg(folder.join("data"))
-            .env("HOTBAY_STOP", self.stop_file());
+            .env("HOTBAY_STOP", self.stop_file())
+            .envs(self.environment.iter().cloned());
         let process = Ended::start(command, &folder.join("log"));
         self.service.serve_with(number, agents);
         Controller { number, folder, health, process }
@@ -260,13 +264,21 @@ impl Rig {
 
     /// An agent over files of these sizes, none of them in operation. It knows the one address alone.
     pub(crate) fn start_idle_agent(&mut self, drives: &[u64]) {
-        let created = ["token", "create", "node-a", "--address", &self.address()];
-        let token = self.client(&created);
-        let folder = self.path("agent");
-        self.agent = Some(Agent::start(folder, token.trim(), drives));
-        until("the node is ready", || {
-            let node = self.try_client(&["get", "nodes", "node-a", "-o", "json"])?;
-            node.contains("\"ready\": true").then_some(()).ok_or(node)
+        let token = self.token("node-a");
+        self.agent = Some(Agent::start(self.path("agent"), &token, drives));
+        self.until_ready("node-a");
+    }
+
+    /// What lets an agent in under this name.
+    pub(crate) fn token(&self, node: &str) -> String {
+        let token = self.client(&["token", "create", node, "--address", &self.address()]);
+        token.trim().to_owned()
+    }
+
+    pub(crate) fn until_ready(&self, node: &str) {
+        until(&format!("{node} is ready"), || {
+            let shown = self.try_client(&["get", "nodes", node, "-o", "json"])?;
+            shown.contains("\"ready\": true").then_some(()).ok_or(shown)
         });
     }
 

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::controllers::csi::{dial, publish};
+use crate::controllers::mounted::{Writer, mount, unmount};
 use crate::controllers::{Rig, until};
 use crate::{object, said, stop, until_said};
 
@@ -90,6 +91,44 @@ pub(crate) fn at_rest(rig: &mut Rig) {
     let now = object(rig, &kept);
     assert_eq!((&now["status"]["state"], id(&now)), (&json!("Created"), volume));
     assert_eq!(rig.agent().labels()[at]["extents"], labels[at]["extents"]);
+}
+
+/// All objects of drives, volumes, uses and nodes, with the finalizers that hold some of them: what is left are the labels
+/// and what the agent remembers. A program uses the volume all the time.
+pub(crate) fn deleted_at_rest(rig: &mut Rig) {
+    let writer = Writer::start(&mount(rig, "kept"));
+    let (labels, volume) = (rig.agent().labels(), object(rig, &["volumes.hotbay.dev", "kept"]));
+    stop(rig);
+    for kind in ["attachments", "volumes", "drives", "storagenodes"] {
+        let kind = format!("{kind}.hotbay.dev");
+        rig.plane.kubectl().run(&["delete", &kind, "--all", "--wait=false"]).unwrap();
+        let held = rig.plane.kubectl().run(&["get", &kind, "-o", "name"]).unwrap();
+        for object in held.lines() {
+            let bare = r#"{"metadata": {"finalizers": null}}"#;
+            let bare = ["patch", object, "--type", "merge", "-p", bare];
+            rig.plane.kubectl().run(&bare).unwrap();
+        }
+        assert!(rig.plane.kubectl().run(&["get", &kind, "-o", "name"]).unwrap().is_empty());
+    }
+    start(rig);
+    rig.drives_are_in_operation();
+    until("the volume is known by its label", || {
+        let volumes = rig.try_client(&["get", "volumes", "-o", "json"])?;
+        volumes.contains("\"Orphan\"").then_some(()).ok_or(volumes)
+    });
+    writer.goes_on();
+    writer.end();
+    unmount(rig, "kept");
+    // Used again it is what it was.
+    let at = mount(rig, "kept");
+    assert!(fs::metadata(at.join("lines")).unwrap().len() > 0);
+    let now = object(rig, &["volumes.hotbay.dev", "kept"]);
+    assert_eq!(now["status"]["state"], "Created");
+    assert_eq!(now["status"]["id"], volume["status"]["id"]);
+    unmount(rig, "kept");
+    let extents = |labels: &[Value]| labels.iter().map(|it| it["extents"].clone()).collect();
+    let (now, before): (Vec<_>, Vec<_>) = (extents(&rig.agent().labels()), extents(&labels));
+    assert_eq!(now, before, "a label lost or gained something");
 }
 
 /// The one object that cannot be learnt again: nothing starts, until it is put back.

@@ -7,7 +7,10 @@
 mod controllers;
 mod definitions;
 mod edited;
+mod impostors;
 mod lease;
+#[path = "../membership/mod.rs"]
+mod membership;
 mod others;
 mod policy;
 mod rights;
@@ -21,17 +24,20 @@ use controllers::{LEASE_DURATION, Rig, STEADY_LEASE, until};
 type Case = fn(&mut Rig);
 
 /// On one control plane, one after the other: each leaves everything well. In these the lead changes hands.
-const LEADERS_CHANGE: [(&str, Case); 6] = [
+const LEADERS_CHANGE: [(&str, Case); 8] = [
     ("a Lease that is stolen", lease::stolen),
     ("a Lease that is deleted, or filled with nonsense", lease::deleted_or_nonsense),
     ("annotations of 200 KB", edited::long_annotations),
     ("statuses edited while nobody led", edited::at_rest),
+    ("everything deleted while nobody led", edited::deleted_at_rest),
     ("a Registry edited while nobody led", edited::registry_at_rest),
     ("records of a newer release", edited::of_a_newer_release),
+    ("a certificate that has expired", impostors::expired_certificate),
 ];
 
 /// In these nobody loses it.
-const ONE_LEADS: [(&str, Case); 3] = [
+const ONE_LEADS: [(&str, Case); 4] = [
+    ("machines that claim another's name", impostors::name_of_another),
     ("definitions of an older release", definitions::of_an_older_release),
     ("a policy that forbids one object", policy::forbids_one_object),
     ("rights that are too small", rights::too_small),

@@ -44,20 +44,26 @@ struct Follower {
     file: PathBuf,
 }
 
-/// One version of an object: who it is, the generation of a drive, and the number of the term that wrote it.
+/// One version of an object.
 #[derive(Debug)]
 struct Version {
     uid: String,
+    /// Its version for the server, which counts over all objects.
+    number: u64,
+    /// Of a drive.
     generation: u64,
+    /// The number of the term that wrote its status; 0 if it has none.
     term: u64,
+    /// The same of the term that made it.
+    made_under: u64,
 }
 
 impl Follower {
     fn start(rig: &Rig, plural: &str) -> Self {
         let file = rig.path(&format!("{plural}.seen"));
         let path = concat!(
-            "jsonpath={.metadata.uid} {.status.record.generation}",
-            " {.status.term.number}{\"\\n\"}"
+            "jsonpath={.metadata.uid} {.metadata.resourceVersion} {.status.record.generation}",
+            " {.status.term.number} {.metadata.annotations.hotbay\\.dev/made-under-term}{\"\\n\"}"
         );
         let mut kubectl = rig.plane.kubectl().command();
         kubectl.args(["get", &format!("{plural}.hotbay.dev"), "--watch", "--request-timeout=0"]);
@@ -65,17 +71,16 @@ impl Follower {
         Self { kubectl: kubectl.stdin(Stdio::null()).spawn().unwrap(), file }
     }
 
-    /// Every version that has a status.
     fn seen(&self) -> Vec<Version> {
         let text = fs::read_to_string(&self.file).unwrap();
         let version = |line: &str| {
             let words: Vec<_> = line.split(' ').collect();
-            let [uid, generation, term] = words[..] else { panic!("{line:?}") };
-            let number = |text: &str| text.parse().unwrap_or(0);
-            let uid = uid.to_owned();
-            Version { uid, generation: number(generation), term: number(term) }
+            let [uid, number, generation, term, made_under] = words[..] else { panic!("{line:?}") };
+            let [number, generation, term, made_under] =
+                [number, generation, term, made_under].map(|text| text.parse().unwrap_or(0));
+            Version { uid: uid.to_owned(), number, generation, term, made_under }
         };
-        text.lines().map(version).filter(|version| version.term > 0).collect()
+        text.lines().map(version).collect()
     }
 }
 
@@ -88,7 +93,8 @@ impl Drop for Follower {
 
 /// Neither the generation of a drive nor the term of whoever wrote an object ever went down.
 fn assert_only_rising(follower: &Follower) -> usize {
-    let seen = follower.seen();
+    let mut seen = follower.seen();
+    seen.retain(|version| version.term > 0);
     let mut last: BTreeMap<&str, &Version> = BTreeMap::new();
     for version in &seen {
         if let Some(before) = last.insert(&version.uid, version) {
@@ -97,6 +103,21 @@ fn assert_only_rising(follower: &Follower) -> usize {
         }
     }
     seen.len()
+}
+
+/// How many objects were made under a term after the next one had begun: by a leader that did not know it yet.
+fn late_creates(registry: &Follower, objects: &Follower) -> usize {
+    let registry = registry.seen();
+    let ended = |term: u64| {
+        let later = registry.iter().filter(|version| version.term > term);
+        later.map(|version| version.number).min().unwrap_or(u64::MAX)
+    };
+    let mut made: BTreeMap<String, Version> = BTreeMap::new();
+    for version in objects.seen() {
+        made.entry(version.uid.clone()).or_insert(version);
+    }
+    let is_late = |first: &&Version| first.made_under > 0 && first.number > ended(first.made_under);
+    made.values().filter(is_late).count()
 }
 
 /// Asks for volumes, and has the node use them, through controllers that do not lead; counts what is done.
@@ -220,7 +241,8 @@ fn a_leader_that_stalls_between_two_steps_does_no_harm_when_it_goes_on() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let spare = rig.drive_name(2);
     rig.client(&["drive", "remove", &spare, "--wait"]);
-    let (drives, volumes) = (Follower::start(&rig, "drives"), Follower::start(&rig, "volumes"));
+    let [registry, drives, volumes, uses] = ["registries", "drives", "volumes", "attachments"]
+        .map(|plural| Follower::start(&rig, plural));
     let took: Vec<_> =
         (0..ROUNDS.len()).map(|round| stall(&mut rig, &runtime, round, &spare)).collect();
     println!("failover: {took:?}");
@@ -231,6 +253,9 @@ fn a_leader_that_stalls_between_two_steps_does_no_harm_when_it_goes_on() {
     };
     until("late creates are removed", settled);
     assert_all_agree(&rig);
+    let late = late_creates(&registry, &volumes) + late_creates(&registry, &uses);
+    println!("{late} objects were made by a leader whose time was over");
+    assert!(late > 0, "nobody came too late");
     println!(
         "{} versions of drives, {} of volumes",
         assert_only_rising(&drives),

@@ -5,6 +5,8 @@
 
 #[path = "../cluster/mod.rs"]
 mod cluster;
+#[path = "../membership/mod.rs"]
+mod membership;
 mod net;
 mod purged;
 mod rig;
@@ -15,7 +17,6 @@ use std::time::Duration;
 
 use cluster::eventually;
 use rig::Rig;
-use serde_json::Value;
 
 #[test]
 fn three_machines_join_work_die_and_are_cut_off() {
@@ -147,7 +148,7 @@ fn a_node_speaks_for_itself_alone() {
 
     // The certificate of one node, and the name of another.
     agent.running.take().unwrap().kill();
-    rename(&agent.membership(), &agent.name, &other);
+    membership::rename(&agent.membership(), &agent.name, &other);
     rig.start(&mut agent, &[]);
     rig.wait_registry_logged(&format!(
         "the certificate of {} does not speak for {other}",
@@ -156,19 +157,6 @@ fn a_node_speaks_for_itself_alone() {
     agent.wait_logged("NotYourName");
     let names: Vec<_> = rig.nodes().iter().map(|node| node["metadata"]["name"].clone()).collect();
     assert_eq!(names, [agent.name.as_str()], "the name of another left a trace");
-}
-
-/// Makes an agent believe that it is another node, with the certificate that it has.
-fn rename(membership: &std::path::Path, from: &str, to: &str) {
-    let text = fs::read_to_string(membership).unwrap();
-    let (head, json) = text.split_once('\n').unwrap();
-    let mut value: Value = serde_json::from_str(json).unwrap();
-    assert_eq!(value["node"], from);
-    value["node"] = to.into();
-    let json = value.to_string();
-    let magic = head.rsplit_once(' ').unwrap().0;
-    fs::write(membership, format!("{magic} {:08x}\n{json}", crc32c::crc32c(json.as_bytes())))
-        .unwrap();
 }
 
 #[test]
