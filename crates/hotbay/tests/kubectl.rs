@@ -136,6 +136,10 @@ impl Rig {
         fs::write(self.path(name), text).unwrap();
     }
 
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap()
+    }
+
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(self.path("kubectl-hotbay"));
         command.args(arguments.split_whitespace()).stdin(Stdio::null());
@@ -276,6 +280,26 @@ async fn events_are_followed_for_longer_than_a_token_is_good_and_each_is_told_on
     let heard = rig.heard();
     let times = |words: &str| heard.matches(words).count();
     assert_eq!((times("the first"), times("the second")), (1, 1), "{heard}");
+}
+
+/// kubectl forwards to one pod, and ends with it. Whoever waited longer than that heard nothing any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_way_that_ends_is_opened_again_at_the_same_port() {
+    let rig = Rig::start().await;
+    let following = rig.begin("events --follow");
+    rig.tell("the first").await;
+    rig.until_heard("the first");
+    let forwards = || fs::read_to_string(rig.path("forwarding")).unwrap_or_default();
+    let first = forwards();
+    let pid = rustix::process::Pid::from_raw(first.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    eventually("another kubectl", || (!forwards().is_empty() && forwards() != first).then_some(()));
+    let again = format!("service/hotbay-controller {}:7444", rig.read("port"));
+    assert!(rig.asked().contains(&again));
+    rig.tell("the second").await;
+    rig.until_heard("the second");
+    following.kill();
+    rig.expect_closed();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
