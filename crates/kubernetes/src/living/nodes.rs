@@ -102,7 +102,9 @@ impl Nodes {
             if known.session != node.session {
                 (known.session, known.since) = (node.session, now);
             }
-            known.is_heard |= node.session.is_some() || node.is_rewound;
+            // It may have come and gone since it was last looked.
+            let has_spoken = node.session.is_some() || node.silent_since_ms.is_some();
+            known.is_heard |= has_spoken || node.is_rewound;
             known.duplicate = node.duplicate_ms.map(|last| match known.duplicate {
                 Some((same, since)) if same == last => (same, since),
                 Some(_) | None => (last, now),

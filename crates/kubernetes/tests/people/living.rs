@@ -119,6 +119,17 @@ fn a_node_that_falls_silent_and_comes_back_is_written_once_each() {
     assert!(world.follows());
 }
 
+/// It was taken for one that this leader had never heard, and what is wrong with it was told half a minute later.
+#[test]
+fn an_agent_that_comes_and_goes_between_two_looks_was_heard() {
+    let never = Duration::from_secs(3_600);
+    let times = Times { pace: Duration::from_secs(2), heard: never, ..TIMES };
+    let world = World::start_with(server(), 10, times);
+    let session = world.wait(agent::join(&world.registry, 1));
+    close(&world, session);
+    until_ready(&world, "False");
+}
+
 #[test]
 fn a_new_leader_writes_its_term_and_no_node_and_no_drive() {
     let world = World::start(server(), 10);
