@@ -108,7 +108,7 @@ pub async fn follow(
         objects,
         told: HashSet::new(),
         repaired: HashMap::new(),
-        bare: HashSet::new(),
+        bare: HashMap::new(),
         waiting: HashMap::new(),
     };
     tokio::select! {
@@ -140,8 +140,8 @@ struct People {
     told: HashSet<String>,
     /// When the status of an object was last repaired, and when that was last told, by uid.
     repaired: HashMap<String, (Instant, Instant)>,
-    /// Objects that had no status when they were last seen, by uid.
-    bare: HashSet<String>,
+    /// Objects that have no status, and when they were first seen so, by uid.
+    bare: HashMap<String, Instant>,
     /// What could not be done, and when it is tried again, by uid.
     waiting: HashMap<String, (Instant, Seen)>,
 }
@@ -336,15 +336,17 @@ impl People {
         }
     }
 
-    /// Whether an object had no status when it was seen before, a moment ago. If not, it is judged again in a moment.
+    /// Whether an object has been without a status for a moment. If not, it is judged again in a moment.
     fn is_still_bare(&mut self, seen: &Seen) -> bool {
-        if self.bare.remove(&seen.entry.uid) {
-            return true;
-        }
+        let now = Instant::now();
         if self.bare.len() >= TOLD_MOST {
             self.bare.clear();
         }
-        self.bare.insert(seen.entry.uid.clone());
+        let since = *self.bare.entry(seen.entry.uid.clone()).or_insert(now);
+        if now - since >= SHOWN_AFTER {
+            self.bare.remove(&seen.entry.uid);
+            return true;
+        }
         self.later(seen.clone(), SHOWN_AFTER);
         false
     }
