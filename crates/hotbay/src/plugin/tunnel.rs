@@ -131,8 +131,8 @@ fn output_of(child: &mut Child) -> Output {
 }
 
 /// Tells the port when the way is open for the first time, or what kubectl says if it never is; then opens it again
-/// whenever kubectl has ended. kubectl ends with the thread that starts it, which is this one: it goes on for as long as
-/// the process.
+/// whenever kubectl has ended. kubectl ends with the thread that starts it, which is this one: it goes on for as long
+/// as the process.
 fn keep_open(
     kubectl: &Kubectl,
     forwarding: &Mutex<Forwarding>,

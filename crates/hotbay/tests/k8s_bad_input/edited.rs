@@ -93,8 +93,8 @@ pub(crate) fn at_rest(rig: &mut Rig) {
     assert_eq!(rig.agent().labels()[at]["extents"], labels[at]["extents"]);
 }
 
-/// All objects of drives, volumes, uses and nodes, with the finalizers that hold some of them: what is left are the labels
-/// and what the agent remembers. A program uses the volume all the time.
+/// All objects of drives, volumes, uses and nodes, with the finalizers that hold some of them: what is left are the
+/// labels and what the agent remembers. A program uses the volume all the time.
 pub(crate) fn deleted_at_rest(rig: &mut Rig) {
     let writer = Writer::start(&mount(rig, "kept"));
     let (labels, volume) = (rig.agent().labels(), object(rig, &["volumes.hotbay.dev", "kept"]));

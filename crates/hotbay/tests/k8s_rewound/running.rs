@@ -32,8 +32,8 @@ fn a_leader_whose_records_go_back_under_it_ends_and_the_next_one_asks_the_agents
     let log = rig.controllers[leader].log();
     println!("the leader ended {:?} after etcd was stopped", began.elapsed());
     assert!(log.contains("gone back in time"), "{log}");
-    // Nobody has to wait until it is over: the one who held it is gone. One that noticed by a record could still give it
-    // back, and then the other has it by now, or takes it.
+    // Nobody has to wait until it is over: the one who held it is gone. One that noticed by a record could still give
+    // it back, and then the other has it by now, or takes it.
     if rig.lease()["spec"]["holderIdentity"] == holder {
         let lease = ["delete", "lease", "-n", "hotbay", "hotbay-controller"];
         rig.plane.kubectl().run(&lease).unwrap();

@@ -1,5 +1,5 @@
-//! What an agent has stored of its certificate, in the hands of tests: `DATA-DIR/tls/membership`, a line with a checksum
-//! and then JSON.
+//! What an agent has stored of its certificate, in the hands of tests: `DATA-DIR/tls/membership`, a line with a
+//! checksum and then JSON.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 

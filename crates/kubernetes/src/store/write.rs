@@ -458,7 +458,8 @@ pub(crate) fn unknown_kind(resource: Resource) -> String {
     format!("it knows no {} of {API_VERSION}; {APPLY}", resource.kind())
 }
 
-/// The words for an object that the server does not take. While a definition is being deleted it takes none of that kind.
+/// The words for an object that the server does not take. While a definition is being deleted it takes none of that
+/// kind.
 fn not_taken(words: String) -> String {
     if words.contains("custom resource definition is terminating") {
         return format!("{words}; when it is gone, {APPLY}");

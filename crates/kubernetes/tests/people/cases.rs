@@ -176,8 +176,8 @@ fn everything_comes_back_with_the_definitions() {
     world.until("all is durable", || drives().is_ok_and(|drives| drives == 2));
 }
 
-/// What could not be written for a time is not waited for. So an object of ours was seen between the two calls that make
-/// it, taken for what a controller before had left, and deleted.
+/// What could not be written for a time is not waited for. So an object of ours was seen between the two calls that
+/// make it, taken for what a controller before had left, and deleted.
 #[test]
 fn an_object_that_is_being_made_again_is_not_taken_for_a_left_over() {
     let world = World::new();
