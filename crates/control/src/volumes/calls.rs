@@ -160,7 +160,7 @@ impl Volumes {
     async fn shown(&self, id: VolumeId) -> Result<String, Status> {
         let look = move |cluster: &Cluster| {
             let orphan = || {
-                let (drive, extent) = cluster.orphans().find(|(_, extent)| extent.volume == id)?;
+                let (drive, extent) = cluster.orphan(id)?;
                 Some(objects::orphan(cluster, drive, extent))
             };
             let known = cluster.volume(id).map(|known| objects::volume(cluster, known));

@@ -41,7 +41,7 @@ pub(crate) fn brief(cluster: &Cluster, id: VolumeId) -> Option<wire::VolumeBrief
             used_on: on.map(|node| node.record.name.to_string()).collect(),
         });
     }
-    let (_, extent) = cluster.orphans().find(|(_, extent)| extent.volume == id)?;
+    let (_, extent) = cluster.orphan(id)?;
     Some(wire::VolumeBrief {
         name: extent.name.to_string(),
         size_bytes: extent.length_bytes,

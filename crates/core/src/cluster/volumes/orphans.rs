@@ -18,7 +18,8 @@ impl Cluster {
         used.filter(|(_, extent)| extent.part == 0 && !self.volumes.contains_key(&extent.volume))
     }
 
-    fn orphan(&self, id: VolumeId) -> Option<(DriveId, &Extent)> {
+    /// One of them.
+    pub fn orphan(&self, id: VolumeId) -> Option<(DriveId, &Extent)> {
         self.orphans().find(|(_, extent)| extent.volume == id)
     }
 
