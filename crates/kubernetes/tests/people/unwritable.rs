@@ -76,6 +76,16 @@ fn cost_of_a_while(world: &World) -> (usize, u64) {
     (world.store.writes() - before.0, held(world).saturating_sub(before.1))
 }
 
+/// What was refused delays no word about `node-b`, whose agent goes, and is not asked for again and again.
+fn assert_others_are_told_of(world: &World, other: SessionNumber) {
+    world.wait(world.store.meet());
+    close(world, other);
+    is_ready(world, "node-b", "False");
+    let (writes, decisions) = cost_of_a_while(world);
+    assert!(writes <= TRIES_MOST, "{writes} writes");
+    assert_eq!(decisions, 0);
+}
+
 fn orders(world: &World, told: &mut mpsc::Receiver<ToAgent>, count: usize) -> Vec<Order> {
     let mut orders = Vec::new();
     world.wait(async {
@@ -113,12 +123,7 @@ fn a_drive_that_cannot_be_written_delays_no_word_about_others() {
     for name in &names[1..] {
         world.until("told", || says(name) == "AttachFailed");
     }
-    world.wait(world.store.meet());
-    close(&world, other);
-    is_ready(&world, "node-b", "False");
-    let (writes, decisions) = cost_of_a_while(&world);
-    assert!(writes <= TRIES_MOST, "{writes} writes");
-    assert_eq!(decisions, 0);
+    assert_others_are_told_of(&world, other);
     assert_ne!(says(&names[0]), "AttachFailed");
     world.store.heal();
     world.until("told", || says(&names[0]) == "AttachFailed");
@@ -170,12 +175,7 @@ fn forget_in_vain(refused: impl Fn(&World) -> String) {
     close(&world, session);
     until_ready(&world, "False");
     set_machine(&world.server, "node-a", false);
-    world.wait(world.store.meet());
-    close(&world, other);
-    is_ready(&world, "node-b", "False");
-    let (writes, decisions) = cost_of_a_while(&world);
-    assert!(writes <= TRIES_MOST, "{writes} writes");
-    assert_eq!(decisions, 0);
+    assert_others_are_told_of(&world, other);
     world.store.heal();
     world.until("forgotten", || world.find("storagenodes", "node-a").is_none());
     assert!(world.people.list("drives").is_empty());
