@@ -224,7 +224,9 @@ impl Digest {
 
 /// The bytes of a table.
 pub fn encode(extents: &[Extent]) -> Vec<u8> {
-    extents.iter().flat_map(encode_one).collect()
+    let mut bytes = Vec::with_capacity(extents.len() * EXTENT_BYTES);
+    extents.iter().for_each(|extent| bytes.extend_from_slice(&encode_one(extent)));
+    bytes
 }
 
 fn encode_one(extent: &Extent) -> [u8; EXTENT_BYTES] {
