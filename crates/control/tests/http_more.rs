@@ -91,6 +91,52 @@ async fn what_nodes_know_is_shown_and_then_adopted() {
     FakeAgent::join(&rig.api(), ahead).await;
 }
 
+/// Reads lines of an answer that goes on until one is as wished.
+async fn heard(body: &mut hyper::body::Incoming, wished: impl Fn(&Value) -> bool) {
+    let mut text = String::new();
+    loop {
+        let frame = in_time("a line", body.frame()).await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+        while let Some((line, rest)) = text.clone().split_once('\n') {
+            if wished(&serde_json::from_str(line).unwrap()) {
+                return;
+            }
+            rest.clone_into(&mut text);
+        }
+    }
+}
+
+/// The story: a machine was lost and purged, as the manual says. From then on it was counted as one whose agent is
+/// away, and its drives as ones that do not close, so that two alerts came and never went.
+#[tokio::test]
+async fn what_was_purged_is_counted_by_itself() {
+    let rig = Rig::start();
+    let mut agent = rig.join().await;
+    rig.attach(&mut agent).await;
+    let _other = FakeAgent::join(&rig.api(), registration("node-b", 2, &["S3"])).await;
+    let request = Request::builder().uri("/v1/nodes/node-a?watch=true").header("host", "hotbay");
+    let mut node = rig.open(request.body(Full::default()).unwrap()).await.into_body();
+    drop(agent);
+    heard(&mut node, |line| line["status"]["ready"] == false).await;
+    let away = rig.get("/metrics").await.text;
+    assert!(away.contains("\nhotbay_nodes{ready=\"false\"} 1\n"), "{away}");
+    assert!(away.contains("\nhotbay_purged_nodes 0\n"), "{away}");
+
+    let purge = json!({ "actions": [{ "type": "PURGE_HOST", "host": "node-a" }] });
+    assert_eq!(rig.post(&purge).await.json()["results"][0]["result"], "S_OK");
+    let metrics = rig.get("/metrics").await.text;
+    for told in [
+        r#"hotbay_nodes{ready="true"} 1"#,
+        r#"hotbay_nodes{ready="false"} 0"#,
+        "hotbay_purged_nodes 1",
+        r#"hotbay_drives{state="ClosingDevice"} 0"#,
+        r#"hotbay_drives{state="UnknownDevice"} 1"#,
+        "hotbay_purged_drives 2",
+    ] {
+        assert!(metrics.contains(&format!("\n{told}\n")), "no {told} in\n{metrics}");
+    }
+}
+
 /// An alert on a number that nobody tells never comes.
 #[tokio::test]
 async fn every_number_that_an_alert_asks_for_is_told() {
@@ -108,5 +154,7 @@ async fn every_number_that_an_alert_asks_for_is_told() {
             asked += 1;
         }
     }
-    assert!(asked >= 7, "the rules could not be read: {rules}");
+    assert!(asked >= 8, "the rules could not be read: {rules}");
+    // There is no other way to it where these rules are.
+    assert!(!rules.contains("\"hotbay "), "a command without kubectl: {rules}");
 }

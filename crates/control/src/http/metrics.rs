@@ -1,7 +1,7 @@
 //! The numbers of a controller for Prometheus, in its text format (OpenMetrics 1.0). They are read when somebody asks:
 //! what the registry has done from its own counters, what there is from the state itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -25,8 +25,12 @@ pub(super) async fn text(registry: &Registry) -> String {
     let numbers = Numbers {
         inventory: looking.ok().and_then(Result::ok),
         stats: registry.stats().snapshot(),
-        store_failing: *registry.store_health().borrow() != StoreHealth::Good,
+        health: registry.store_health().borrow().clone(),
     };
+    written(numbers)
+}
+
+fn written(numbers: Numbers) -> String {
     let mut format = Format::default();
     format.register_collector(Box::new(numbers));
     let mut text = String::new();
@@ -34,12 +38,15 @@ pub(super) async fn text(registry: &Registry) -> String {
     text
 }
 
-/// How much there is of everything.
-#[derive(Debug)]
+/// How much there is of everything. What was purged stays in the records for good, as somebody left it: counted among
+/// the rest, it would look like something that waits.
+#[derive(Debug, Default)]
 struct Inventory {
     drives: BTreeMap<&'static str, u64>,
     nodes_ready: u64,
     nodes_not_ready: u64,
+    purged_drives: u64,
+    purged_nodes: u64,
     fake_attachments: u64,
 }
 
@@ -47,17 +54,57 @@ impl Inventory {
     fn of(cluster: &Cluster) -> Self {
         let states =
             [State::Unknown, State::Attaching, State::Attached, State::Closing, State::Detached];
-        let mut drives: BTreeMap<_, _> = states.map(|state| (state.wire_name(), 0)).into();
-        for drive in cluster.drives() {
-            *drives.entry(drive.record.state.wire_name()).or_default() += 1;
-        }
-        let (mut nodes_ready, mut nodes_not_ready) = (0, 0);
+        let drives = states.map(|state| (state.wire_name(), 0)).into();
+        let mut this = Self { drives, ..Self::default() };
+        let mut purged = BTreeSet::new();
         for node in cluster.nodes() {
-            *if node.session.is_some() { &mut nodes_ready } else { &mut nodes_not_ready } += 1;
+            *if node.record.purged {
+                purged.insert(node.record.id);
+                &mut this.purged_nodes
+            } else if node.session.is_some() {
+                &mut this.nodes_ready
+            } else {
+                &mut this.nodes_not_ready
+            } += 1;
+        }
+        for drive in cluster.drives() {
+            *if purged.contains(&drive.record.node) {
+                &mut this.purged_drives
+            } else {
+                this.drives.entry(drive.record.state.wire_name()).or_default()
+            } += 1;
         }
         let faked = cluster.volumes_after(None).filter(|volume| volume.is_faked());
-        let fake_attachments = faked.map(|volume| volume.attachments.len() as u64).sum();
-        Self { drives, nodes_ready, nodes_not_ready, fake_attachments }
+        this.fake_attachments = faked.map(|volume| volume.attachments.len() as u64).sum();
+        this
+    }
+
+    fn encode(&self, page: &mut Page<'_>) -> fmt::Result {
+        let Self {
+            drives,
+            nodes_ready,
+            nodes_not_ready,
+            purged_drives,
+            purged_nodes,
+            fake_attachments,
+        } = self;
+        page.gauges(
+            "hotbay_drives",
+            "Drives that the registry knows, by state, without those of purged nodes.",
+            drives.iter().map(|(state, count)| ([("state", *state)], *count)),
+        )?;
+        page.gauges(
+            "hotbay_nodes",
+            "Nodes by whether their agent is registered, without those that were purged.",
+            [([("ready", "true")], *nodes_ready), ([("ready", "false")], *nodes_not_ready)],
+        )?;
+        page.gauge("hotbay_purged_drives", "Drives of purged nodes.", *purged_drives)?;
+        page.gauge("hotbay_purged_nodes", "Nodes that were purged.", *purged_nodes)?;
+        page.gauge(
+            "hotbay_fake_attachments",
+            "Volumes on nodes where pods have a dummy in the volume's place.",
+            *fake_attachments,
+        )
     }
 }
 
@@ -65,25 +112,14 @@ impl Inventory {
 struct Numbers {
     inventory: Option<Inventory>,
     stats: Snapshot,
-    store_failing: bool,
+    health: StoreHealth,
 }
 
 impl Collector for Numbers {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut page = Page { encoder };
-        if let Some(Inventory { drives, nodes_ready, nodes_not_ready, fake_attachments }) =
-            &self.inventory
-        {
-            let by_state = drives.iter().map(|(state, count)| ([("state", *state)], *count));
-            page.gauges("hotbay_drives", "Drives that the registry knows, by state.", by_state)?;
-            let nodes =
-                [([("ready", "true")], *nodes_ready), ([("ready", "false")], *nodes_not_ready)];
-            page.gauges("hotbay_nodes", "Nodes by whether their agent is registered.", nodes)?;
-            page.gauge(
-                "hotbay_fake_attachments",
-                "Volumes on nodes where pods have a dummy in the volume's place.",
-                *fake_attachments,
-            )?;
+        if let Some(inventory) = &self.inventory {
+            inventory.encode(&mut page)?;
         }
         self.encode_conversations(&mut page)?;
         self.encode_store(&mut page)
@@ -141,8 +177,13 @@ impl Numbers {
         )?;
         page.gauge(
             "hotbay_store_failing",
-            "1 while records cannot be written, and requests that rest on them are refused, else 0.",
-            u64::from(self.store_failing),
+            "1 while no record can be written, and every request is refused, else 0.",
+            u64::from(matches!(self.health, StoreHealth::Failing(_))),
+        )?;
+        page.gauge(
+            "hotbay_store_partly_failing",
+            "1 while some records cannot be written, and what rests on them is refused, else 0.",
+            u64::from(matches!(self.health, StoreHealth::Partly(_))),
         )?;
         page.gauge(
             "hotbay_held_replies",
@@ -204,5 +245,42 @@ impl Page<'_> {
     ) -> fmt::Result {
         let mut family = self.encoder.encode_descriptor(name, help, unit, MetricType::Histogram)?;
         family.encode_histogram::<NoLabelSet>(values.sum, values.count(), &values.buckets, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hotbay_core::ids::{ClusterId, TermId};
+    use hotbay_registry::{MemoryStore, Surroundings};
+
+    use super::*;
+
+    /// The story: one Drive that a policy of the cluster refused was told as a store that fails, so that the alert said
+    /// that every request is refused, while all but those for that drive went on.
+    #[tokio::test]
+    async fn a_store_that_fails_in_part_is_told_apart_from_one_that_fails() {
+        let surroundings = Surroundings {
+            cluster: ClusterId::from_bits(1),
+            term: TermId::from_bits(2),
+            wall_ms: || 0,
+            checkpoint: |_| {},
+            auto_add: std::iter::empty().collect(),
+        };
+        let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
+        let why = || "a policy forbids it".to_owned();
+        for (health, failing, partly) in [
+            (StoreHealth::Good, 0, 0),
+            (StoreHealth::Partly(why()), 0, 1),
+            (StoreHealth::Failing(why()), 1, 0),
+        ] {
+            let stats = registry.stats().snapshot();
+            let metrics = written(Numbers { inventory: None, stats, health });
+            for told in [
+                format!("\nhotbay_store_failing {failing}\n"),
+                format!("\nhotbay_store_partly_failing {partly}\n"),
+            ] {
+                assert!(metrics.contains(&told), "no {told:?} in\n{metrics}");
+            }
+        }
     }
 }
