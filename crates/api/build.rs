@@ -9,6 +9,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .codec_path("crate::codec::SmallCodec")
         // In one order, so that the same message has the same bytes.
         .btree_map(".")
+        // Much larger than the others, and sent once.
+        .boxed(".hotbay.agent.v1.AgentMessage.kind.register")
         // It holds secrets, which are not for logs.
         .skip_debug(["hotbay.join.v1.JoinRequest"])
         .compile_fds(files)?;

@@ -214,6 +214,12 @@ pub struct StorageNodeStatus {
     /// The number of its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<u64>,
+    /// The release of the agent that registered last, if it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The address that it came from, as the registry saw it; none if it came by the registry's own socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// When the agent was last known to be connected. Written every few minutes, and when that changes; on Kubernetes
     /// alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -58,6 +58,7 @@ pub(crate) fn registration(node: usize) -> Registration {
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
     }
 }
 

@@ -207,6 +207,8 @@ pub(crate) fn node(cluster: &Cluster, known: &cluster::Node) -> StorageNode {
             machine: known.record.machine.to_string(),
             incarnation: known.session.map(|session| session.incarnation.to_string()),
             session: known.session.map(|session| session.number.get()),
+            version: known.program.version.as_ref().map(ToString::to_string),
+            address: known.program.address.map(|address| address.to_string()),
             drives: known.drives.len(),
             drives_in_operation: in_operation,
             last_heartbeat: None,

@@ -1,6 +1,8 @@
 //! Who is at the other end. Of the Unix socket: the kernel says, the peer cannot choose. Of a connection from another
 //! machine: an agent's certificate says, and of a client the guard has found out ([`crate::clients`]).
 
+use std::net::IpAddr;
+
 use hotbay_core::ids::{CertificateNumber, NodeName};
 use tokio::net::unix::UCred;
 use tonic::transport::server::UdsConnectInfo;
@@ -18,13 +20,15 @@ pub(crate) struct AdmittedAgent {
     pub(crate) speaks_for: Option<NodeName>,
     /// Of the certificate that it showed; None on the Unix socket.
     pub(crate) certificate: Option<CertificateNumber>,
+    /// Where it comes from; None on the Unix socket.
+    pub(crate) address: Option<IpAddr>,
 }
 
 /// Lets an agent through: on the Unix socket as [`admit`] does, from another machine with a certificate.
 pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Status> {
     let Some(peer) = request.extensions().get::<AgentPeer>() else {
         let who = admit(request)?.who;
-        return Ok(AdmittedAgent { who, speaks_for: None, certificate: None });
+        return Ok(AdmittedAgent { who, speaks_for: None, certificate: None, address: None });
     };
     let AgentPeer { address, certified } = peer;
     let Some(certified) = certified else {
@@ -37,6 +41,7 @@ pub(crate) fn admit_agent<T>(request: &Request<T>) -> Result<AdmittedAgent, Stat
         who: format!("{node} ({address})"),
         speaks_for: Some(node),
         certificate: Some(certified.number),
+        address: Some(address.ip().to_canonical()),
     })
 }
 

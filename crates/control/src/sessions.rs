@@ -205,7 +205,8 @@ impl Session {
 
     async fn handle(&self, message: FromAgent) -> Result<(), CallError> {
         match message {
-            FromAgent::Register(registration) => {
+            FromAgent::Register(mut registration) => {
+                registration.program.address = self.agent.address;
                 let fresh = self.fresh_ids(&registration);
                 let certificate = self.agent.certificate;
                 let who = (registration.name.clone(), registration.node);

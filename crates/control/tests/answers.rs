@@ -10,7 +10,7 @@ use controller::{Controller, add, on_host, remove};
 use fake_agent::{FakeAgent, device, registration, registration_again};
 use hotbay_api::cms::ActionType;
 use hotbay_api::convert::{FromAgent, FromRegistry};
-use hotbay_core::ids::MachineId;
+use hotbay_core::ids::{ClusterId, MachineId};
 use hotbay_core::message::{Answer, AnswerResult, DriveReport, Obstacle, Order, Registration};
 use hotbay_core::order::Goal;
 
@@ -253,7 +253,7 @@ async fn a_second_machine_of_the_same_name_is_refused() {
         other.say(FromAgent::Register(second)).await;
         let (reason, message) = other.hear_refusal().await;
         assert_eq!(reason, "DuplicateNode", "{message}");
-        assert!(message.contains("node-a"), "{message}");
+        assert!(message.contains("hotbay host purge node-a"), "{message}");
     }
     // Nor while the first one is away: it has a drive in operation there.
     drop(agent);
@@ -262,6 +262,21 @@ async fn a_second_machine_of_the_same_name_is_refused() {
     assert_eq!(other.hear_refusal().await.0, "DuplicateNode");
     assert_eq!(controller.store.durable(), before);
     assert_eq!(client.state("S1").await, "AttachedDevice");
+}
+
+/// The story: a machine of a cluster that was given up was refused by the next one in words that said why, and not what
+/// to do.
+#[tokio::test]
+async fn an_agent_of_another_cluster_is_told_how_it_can_leave_that() {
+    let controller = Controller::start();
+    let other = ClusterId::from_bits(99);
+    let foreign = Registration { cluster: Some(other), ..registration("node-a", 1, &["S1"]) };
+    let mut agent = FakeAgent::dial(&controller.socket()).await;
+    agent.say(FromAgent::Register(foreign)).await;
+    let (reason, message) = agent.hear_refusal().await;
+    assert_eq!(reason, "ForeignCluster", "{message}");
+    assert!(message.contains(&other.to_string()), "{message}");
+    assert!(message.contains("remove the agent's data directory"), "{message}");
 }
 
 /// One drive of four cannot be attached and one agent never answers: the others do not wait for either.
@@ -336,4 +351,24 @@ async fn a_store_that_takes_its_time_is_not_the_silence_of_an_agent() {
         let heard = agent.hear().await;
         assert_eq!(heard, Some(FromRegistry::ReportTaken { number: 1 }), "its session was lost");
     }
+}
+
+/// A message of a release before does not have what came later, and is as good.
+#[tokio::test]
+async fn the_release_of_an_agent_is_shown_and_an_older_one_need_not_say_it() {
+    let controller = Controller::start();
+    let client = controller.client().await;
+    let shown = async || client.list("StorageNode").await[0]["status"].clone();
+    let first = registration("node-a", 1, &["S1"]);
+    let (agent, registered) = FakeAgent::join(&controller.socket(), first.clone()).await;
+    let status = shown().await;
+    assert_eq!((&status["ready"], status.get("version")), (&true.into(), None), "{status}");
+    drop(agent);
+    let mut newer = registration_again(first, &registered, 99, Vec::new());
+    newer.program.version = "1.2.3".parse().ok();
+    let before = controller.store.durable();
+    let (_agent, _) = FakeAgent::join(&controller.socket(), newer).await;
+    let status = shown().await;
+    assert_eq!((&status["version"], status.get("address")), (&"1.2.3".into(), None), "{status}");
+    assert_eq!(controller.store.durable(), before, "memory alone knows it");
 }

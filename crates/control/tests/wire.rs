@@ -72,6 +72,8 @@ async fn garbage_in_a_message_ends_its_session_and_names_the_field() {
                 register.known_devices = vec![wire::KnownDevice::default()];
             }),
         ),
+        ("version", register(|register| register.version = "\x1b[2J".into())),
+        ("version", register(|register| register.version = "9".repeat(65))),
         ("term.id", register(|register| register.newest_term = Some(wire::Term::default()))),
         ("answer", kind(Some(Kind::AttachDeviceResponse(wire::AttachDeviceResponse::default())))),
         ("incarnation", kind(Some(Kind::AttachDeviceResponse(answer)))),

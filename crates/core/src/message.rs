@@ -1,6 +1,11 @@
 //! What registry and agent say to each other, as values. The wire format of them is in `api`.
 
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::device::{LabelSeen, Observed};
 use crate::evidence::Evidence;
@@ -180,6 +185,47 @@ pub struct Registration {
     pub uses: Vec<UseReport>,
     /// The node has device-mapper: volumes on its block devices may have several pieces.
     pub device_mapper: bool,
+    pub program: Box<AgentProgram>,
+}
+
+/// The program that registers. For people; nothing is decided by it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct AgentProgram {
+    /// Its release; none of one that does not say so.
+    pub version: Option<AgentVersion>,
+    /// Where its connection comes from. The registry sees that, the agent does not say it. None on a Unix socket.
+    pub address: Option<IpAddr>,
+}
+
+/// The release of an agent, such as `0.1.0`. It is shown wherever its node is: one short word.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct AgentVersion(Box<str>);
+
+/// Why a text is not the release of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "{text:?} is not a release: 1 to 64 letters, digits, '.', '-', '+', '_' and '~' are expected"
+)]
+pub struct NotAVersion {
+    text: String,
+}
+
+impl FromStr for AgentVersion {
+    type Err = NotAVersion;
+
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b".-+_~".contains(&b);
+        match (1..=64).contains(&text.len()) && text.bytes().all(is_plain) {
+            true => Ok(Self(text.into())),
+            false => Err(NotAVersion { text: text.chars().take(80).collect() }),
+        }
+    }
+}
+
+impl fmt::Display for AgentVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// What an agent knows about the use of one volume.
@@ -269,4 +315,19 @@ pub struct Registered {
     pub allowed: Vec<Order>,
     /// Drives that the agent detaches; on the wire `UnknownDevices`.
     pub unknown: Vec<Order>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_is_one_short_word() {
+        for good in ["0.1.0", "1.2.3-rc.4+5", "1~beta_2", &"9".repeat(64)] {
+            assert_eq!(good.parse::<AgentVersion>().unwrap().to_string(), good);
+        }
+        for bad in ["", " ", "1.2 3", "1.2\n", "\x1b[2J", "é", &"9".repeat(65)] {
+            assert!(bad.parse::<AgentVersion>().is_err(), "{bad:?} was taken");
+        }
+    }
 }

@@ -337,6 +337,7 @@ fn registers(machine: MachineId, seen: Ordered, open: bool, denied: bool) -> Eve
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
     };
     let fresh = FreshIds { node: NODE, drives: vec![DriveId::from_bits(9)] };
     Event::Register { session: SESSION, certificate: None, registration, fresh }

@@ -11,8 +11,8 @@ use hotbay_core::device::{Denied, DeviceKind, LabelSeen, Media, Observed};
 use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{ClusterId, DriveId, Incarnation, MachineId, NodeId, SessionNumber, TermId};
 use hotbay_core::message::{
-    Answer, AnswerResult, DriveReport, NodeCondition, Obstacle, Order, RecordHealth, Registered,
-    Registration,
+    AgentProgram, Answer, AnswerResult, DriveReport, NodeCondition, Obstacle, Order, RecordHealth,
+    Registered, Registration,
 };
 use hotbay_core::node_labels::{LabelChange, NodeLabels};
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
@@ -137,6 +137,7 @@ pub(crate) fn agent_message_seeds() -> Vec<Vec<u8>> {
         labels: NodeLabels::of_texts(&["rack=a"]).expect("it is well formed"),
         uses: vec![],
         device_mapper: false,
+        program: Box::new(AgentProgram { version: "1.2.3-rc.4+5".parse().ok(), address: None }),
     };
     let answer = |goal, result| {
         let (drive, incarnation) = (DriveId::from_bits(5), Incarnation::from_bits(7));

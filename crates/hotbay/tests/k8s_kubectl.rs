@@ -8,7 +8,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hotbay_control::{AuthorityAt, DoorOptions, Doors};
 use hotbay_core::ids::{ClusterId, TermId};
@@ -28,6 +29,10 @@ const OBJECTS: &str = "
 ---
 { apiVersion: v1, kind: ServiceAccount, metadata: { name: person, namespace: default } }
 ";
+
+/// How long anything may take, on a machine that has much else to do.
+const LIMIT: Duration = Duration::from_secs(90);
+const STEP: Duration = Duration::from_millis(100);
 
 fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -71,6 +76,20 @@ impl Rig {
     fn kubectl(&self, words: &str) -> String {
         let words: Vec<_> = words.split(' ').collect();
         self.plane.kubectl().run(&words).unwrap().trim().to_owned()
+    }
+
+    /// Waits until the server says that the person may: it takes a moment to know of a new right.
+    fn until_may(&self, verb: &str, resource: &str, only: &str) {
+        let (resource, below) = resource.split_once('/').unwrap_or((resource, ""));
+        let what = format!("{resource}/{only}");
+        let ask = ["auth", "can-i", verb, &what, "--subresource", below, "-n", "hotbay"];
+        let ask = [&ask[..], &["--as", "system:serviceaccount:default:person"]].concat();
+        let give_up = Instant::now() + LIMIT;
+        // It says no with an error's code.
+        while let Err(error) = self.plane.kubectl().run(&ask) {
+            assert!(Instant::now() < give_up, "the right is not known within {LIMIT:?}: {error}");
+            sleep(STEP);
+        }
     }
 
     /// Serves as a controller would, behind the way that is made up.
@@ -142,6 +161,7 @@ async fn a_kubeconfig_and_its_rights_are_all_that_it_takes() {
         rig.kubectl(&format!("{role} --resource-name={only}"));
         let binding = format!("create rolebinding {name} -n hotbay --role={name}");
         rig.kubectl(&format!("{binding} --serviceaccount=default:person"));
+        rig.until_may(verb, resource, only);
     };
     let asks = |command: &str| format!("{command} --kubeconfig {person} --context person");
     let right = "create serviceaccounts/token, for the name hotbay-viewer";

@@ -112,7 +112,7 @@ fn of_drives(writes: &[String]) -> Vec<&String> {
 }
 
 /// Ends the agent and starts it again; gives how much was written before. On a machine that has much else to do this
-/// may take so long that the agent is missed, which is told: then it is tried again.
+/// may take so long that the agent is missed, which is told of its node, and of nothing else: then it is tried again.
 fn start_agent_anew(rig: &mut Rig) -> usize {
     let log = rig.plane.audit_log();
     let registered = |rig: &Rig| rig.agent().log().matches("\"registered\"").count();
@@ -129,6 +129,11 @@ fn start_agent_anew(rig: &mut Rig) -> usize {
         if took < NOT_MISSED {
             return before;
         }
+        let since = writes(&log).split_off(before);
+        let of_the_node =
+            |write: &String| [" storagenodes/", " events/"].iter().any(|of| write.contains(of));
+        let others: Vec<_> = since.iter().filter(|write| !of_the_node(write)).collect();
+        assert!(others.is_empty(), "told of an agent that was missed: {since:?}");
     }
     panic!("an agent takes longer than {NOT_MISSED:?} to start");
 }
@@ -139,10 +144,10 @@ fn a_resize_is_one_write_and_a_hundred_thousand_events_and_a_restart_are_none() 
     let folder = rig.path("agent");
     fs::create_dir_all(&folder).unwrap();
     let drives = [Loop::new(folder.join("used.img")), Loop::new(folder.join("idle.img"))];
-    let token = rig.client(&["token", "create", "node-a", "--address", &rig.address()]);
+    let token = rig.token(&rig.node);
     let devices: Vec<_> = drives.iter().map(|drive| drive.device.clone()).collect();
-    let target = format!("node-a:{}", devices[0].display());
-    rig.agent = Some(Agent::over(folder, token.trim(), devices));
+    let target = format!("{}:{}", rig.node, devices[0].display());
+    rig.agent = Some(Agent::over(folder, &token, devices));
     rig.client(&["drive", "add", &target, "--wait"]);
     let sizes = |rig: &Rig| {
         let size = |drive: &Value| drive["status"]["sizeBytes"].as_u64().unwrap();

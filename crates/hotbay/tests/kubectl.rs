@@ -231,9 +231,11 @@ async fn it_speaks_to_the_registry_with_the_rights_that_it_needs() {
     let (code, said) = rig.run("host add a --as-viewer");
     assert_eq!(code, Some(5), "{said}");
     assert!(said.contains("token-of-hotbay-viewer may only read"), "{said}");
-    let (code, _) = rig.run("drive add d-1 --dry-run");
-    assert_eq!(code, Some(4));
-    assert!(!rig.asked().contains("admin"));
+    for only_asks in ["drive add d-1 --dry-run", "host label a rack=b --dry-run"] {
+        let (code, said) = rig.run(only_asks);
+        assert_eq!(code, Some(4), "{said}");
+        assert!(!rig.asked().contains("admin"), "{only_asks}");
+    }
     rig.expect_closed();
 
     // However it ends, the way ends with it.

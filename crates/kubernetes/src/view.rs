@@ -210,6 +210,8 @@ fn node(record: &NodeRecord) -> Map<String, Value> {
         machine: record.machine.to_string(),
         incarnation: None,
         session: None,
+        version: None,
+        address: None,
         last_heartbeat: None,
         kubernetes_node: None,
         drives: 0,
@@ -295,6 +297,7 @@ fn attachment(record: &AttachmentRecord, names: &Names) -> Map<String, Value> {
         node: names.name(Kind::Node, record.node.to_bits()).unwrap_or_default(),
         epoch: record.epoch.get(),
         read_only: record.read_only,
+        staged: None,
         conditions: Vec::new(),
     })
 }

@@ -5,7 +5,7 @@ use hotbay_core::evidence::Evidence;
 use hotbay_core::ids::{DriveId, Incarnation, SessionNumber};
 use hotbay_core::label::change::LabelTold;
 use hotbay_core::message::{
-    Answer, AnswerResult, DriveReport, NodeCondition, Order, Registered, Registration,
+    AgentProgram, Answer, AnswerResult, DriveReport, NodeCondition, Order, Registered, Registration,
 };
 use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::{Generation, Goal, Ordered, Stamp, Term};
@@ -46,7 +46,7 @@ pub enum FromRegistry {
 pub fn to_registry(message: &FromAgent) -> wire::AgentMessage {
     use wire::agent_message::Kind;
     let kind = match message {
-        FromAgent::Register(registration) => Kind::Register(register(registration)),
+        FromAgent::Register(registration) => Kind::Register(Box::new(register(registration))),
         FromAgent::Heartbeat => Kind::Heartbeat(wire::Heartbeat {}),
         FromAgent::Report { number, devices, conditions } => Kind::Report(wire::Report {
             number: *number,
@@ -86,7 +86,7 @@ pub fn from_agent(message: wire::AgentMessage) -> Result<FromAgent, Malformed> {
     use wire::agent_message::Kind;
     check_protocol(message.protocol)?;
     Ok(match message.kind.ok_or(Malformed::Kind)? {
-        Kind::Register(register) => FromAgent::Register(registration(register)?),
+        Kind::Register(register) => FromAgent::Register(registration(*register)?),
         Kind::Heartbeat(wire::Heartbeat {}) => FromAgent::Heartbeat,
         Kind::Report(wire::Report { number, observed_json, condition_json }) => FromAgent::Report {
             number,
@@ -198,6 +198,7 @@ fn register(registration: &Registration) -> wire::Register {
         labels: registration.labels.to_texts(),
         use_json: registration.uses.iter().map(json).collect(),
         device_mapper: registration.device_mapper,
+        version: text(registration.program.version.as_ref().map(ToString::to_string)),
     }
 }
 
@@ -218,6 +219,10 @@ fn registration(register: wire::Register) -> Result<Registration, Malformed> {
             .map_err(|error| Malformed::field("labels", error))?,
         uses: from_json_list("use_json", &register.use_json)?,
         device_mapper: register.device_mapper,
+        program: Box::new(AgentProgram {
+            version: parsed_if_given("version", &register.version)?,
+            address: None,
+        }),
     })
 }
 

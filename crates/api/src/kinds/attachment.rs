@@ -47,6 +47,11 @@ pub struct AttachmentStatus {
     pub epoch: u64,
     /// The node may only read.
     pub read_only: bool,
+    /// `Fake` while pods on the node have a dummy in the place of the volume. That they have the volume itself is not
+    /// said: a pod that starts would cost a write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = super::words::STAGED)))]
+    pub staged: Option<String>,
     /// What is not as it should be.
     #[serde(default)]
     pub conditions: Vec<Condition>,

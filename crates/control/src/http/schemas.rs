@@ -332,6 +332,8 @@ fn node() -> Value {
             "machine": text(),
             "incarnation": text(),
             "session": number("The number of the agent's session."),
+            "version": words("The release of the agent that registered last, if it says so."),
+            "address": words("Where it came from; not there if it came by the registry's own socket."),
             "drives": number("How many drives it has."),
             "drivesInOperation": number("How many of them are wanted in operation."),
             "conditions": { "type": "array", "items": condition() },

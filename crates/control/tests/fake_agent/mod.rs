@@ -137,6 +137,7 @@ pub(crate) fn registration(name: &str, machine: u128, serials: &[&str]) -> Regis
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
     }
 }
 

@@ -374,6 +374,7 @@ impl Agent {
             labels: NodeLabels::default(),
             uses: self.uses_seen(),
             device_mapper: false,
+            program: Box::default(),
         }
     }
 

@@ -6,6 +6,7 @@ use super::{
     AutoAdd, Cluster, Contact, Drive, DriveRecord, Node, NodeRecord, Records, RegistryRecord, Write,
 };
 use crate::ids::{CertificateNumber, ClusterId, NodeId, SessionNumber, TermId};
+use crate::message::AgentProgram;
 use crate::order::Term;
 use crate::rules::{Rule, Rules};
 
@@ -130,6 +131,7 @@ impl Cluster {
             session: None,
             rewound: Vec::new(),
             agent_record: None,
+            program: AgentProgram::default(),
             conditions: Vec::new(),
             silent_since_ms: None,
             duplicate_ms: None,

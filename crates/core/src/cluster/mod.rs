@@ -65,7 +65,7 @@ use crate::ids::{
 use crate::label::change::LabelTold;
 use crate::label::extents::VolumeName;
 use crate::message::{
-    Answer, NodeCondition, Obstacle, Order, RecordHealth, Registered, Registration,
+    AgentProgram, Answer, NodeCondition, Obstacle, Order, RecordHealth, Registered, Registration,
 };
 use crate::order::{Generation, Goal, OrderId, Ordered, Stamp, Term};
 use crate::rules::{Rule, Rules};
@@ -252,6 +252,8 @@ pub struct Node {
     /// What the agent knows and this registry does not: it has gone back in time.
     pub rewound: Vec<Difference>,
     pub agent_record: Option<RecordHealth>,
+    /// The agent that registered last, since this registry started.
+    pub program: AgentProgram,
     /// What the agent says is not as it should be.
     pub conditions: Vec<NodeCondition>,
     /// Since when the agent is not connected, if this registry has seen it go. For people; nothing is decided by it.

@@ -34,6 +34,12 @@ pub struct RegistryRecord {
 const TERMS_MAX: usize = 1_024;
 
 impl RegistryRecord {
+    /// Made again where it was lost, and the newest term is known from other records. What came before that counts as
+    /// its past.
+    pub fn after(cluster: ClusterId, newest: Term) -> Self {
+        Self { cluster, terms: vec![newest], newest_certificate: CertificateNumber::default() }
+    }
+
     /// Whether a term is of this registry's past. What came before the oldest that it remembers is taken for that: of
     /// another past nobody would tell only now.
     pub fn has_reigned_under(&self, term: &Term) -> bool {

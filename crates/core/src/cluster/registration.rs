@@ -27,10 +27,14 @@ pub enum RegistrationRefused {
     )]
     RegistryRewound { node: NodeName, differences: Vec<Difference> },
     #[error(
-        "DuplicateNode: another machine is registered as {node}, or holds drives in operation under that name"
+        "DuplicateNode: another machine is registered as {node}, or holds drives in operation under that name; give \
+         one of the two another name, or, if the other is gone for good, give it up:  hotbay host purge {node}"
     )]
     DuplicateNode { node: NodeName },
-    #[error("ForeignCluster: node {node} belongs to cluster {theirs}")]
+    #[error(
+        "ForeignCluster: node {node} belongs to cluster {theirs}; if it is to leave that one for good, stop its agent, \
+         remove the agent's data directory and start it again; drives stay marked as that cluster's until wiped"
+    )]
     ForeignCluster { node: NodeName, theirs: ClusterId },
 }
 
@@ -75,6 +79,7 @@ impl Cluster {
             conditions,
             labels,
             device_mapper,
+            program,
             ..
         } = registration;
         let mut effects = Effects::default();
@@ -94,11 +99,10 @@ impl Cluster {
         }
         let node = self.nodes.get_mut(&id).expect("inserted above");
         node.session = Some(Session { number: session, incarnation, certificate, device_mapper });
-        node.silent_since_ms = None;
-        node.duplicate_ms = None;
+        (node.silent_since_ms, node.duplicate_ms) = (None, None);
         node.not_its_own.clear();
         node.newest = session;
-        node.agent_record = Some(record);
+        (node.agent_record, node.program) = (Some(record), *program);
         // A registration that comes twice in a session forgets nothing: the agent tells each label once in a session.
         if self.sessions.insert(session, id).is_none() {
             self.forget_labels_on(id);
@@ -227,10 +231,8 @@ impl Cluster {
         effects: &mut Effects,
     ) {
         for (id, report) in reports {
-            let Some((generation, goal)) = report.newest() else { continue };
-            if self.drives.contains_key(id) {
-                continue;
-            }
+            let newest = report.newest().filter(|_| !self.drives.contains_key(id));
+            let Some((generation, goal)) = newest else { continue };
             let Some(device) = self.lost_device(report, devices) else { continue };
             let mut record = new_record(node, *id, device.clone(), now_ms);
             record.name = self.free_name(*id);
@@ -242,10 +244,8 @@ impl Cluster {
             };
             effects.writes.push(Write::Drive(Box::new(record.clone())));
             self.insert_drive(record);
-            let text = format!(
-                "{} is known again from its node; its record was missing.",
-                self.describe(*id)
-            );
+            let drive = self.describe(*id);
+            let text = format!("{drive} is known again from its node; its record was missing.");
             effects.notices.push(Notice::warning("DriveRecordMissing", About::Drive(*id), text));
         }
     }

@@ -120,7 +120,7 @@ impl LabelSeen {
 /// One reason why a drive cannot be added. Anything on it that is not ours is a reason: an unknown drive is theirs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(tag = "reason")]
+#[serde(tag = "reason", rename_all_fields = "camelCase")]
 pub enum Denied {
     SystemDrive {
         /// Where the system has it mounted.
@@ -141,6 +141,7 @@ pub enum Denied {
     /// Something is on it that nothing here knows by name: it is not all zero where it must be.
     NotEmpty {
         /// The first byte that is not zero.
+        #[serde(alias = "at_byte")]
         at_byte: u64,
     },
     Held {
@@ -165,8 +166,10 @@ pub enum Denied {
     Removable,
     TooSmall {
         /// Its size.
+        #[serde(alias = "size_bytes")]
         size_bytes: u64,
         /// The size that is needed.
+        #[serde(alias = "least_bytes")]
         least_bytes: u64,
     },
     /// Nothing tells it from another drive.
@@ -244,6 +247,35 @@ impl fmt::Display for Denied {
             }
             Self::DamagedLabel => f.write_str("its label is damaged in both places"),
             Self::Filtered { rule } => write!(f, "it is filtered out by its node ({rule})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The story: the reasons of a drive were the only fields of the API that were written with underscores. Records
+    /// that were stored so must load.
+    #[test]
+    fn reasons_are_written_as_all_of_the_api_and_read_as_they_were() {
+        for (denied, written, before) in [
+            (
+                Denied::NotEmpty { at_byte: 7 },
+                json!({ "reason": "NotEmpty", "atByte": 7 }),
+                json!({ "reason": "NotEmpty", "at_byte": 7 }),
+            ),
+            (
+                Denied::TooSmall { size_bytes: 1, least_bytes: 2 },
+                json!({ "reason": "TooSmall", "sizeBytes": 1, "leastBytes": 2 }),
+                json!({ "reason": "TooSmall", "size_bytes": 1, "least_bytes": 2 }),
+            ),
+        ] {
+            assert_eq!(serde_json::to_value(&denied).unwrap(), written);
+            assert_eq!(serde_json::from_value::<Denied>(written).unwrap(), denied);
+            assert_eq!(serde_json::from_value::<Denied>(before).unwrap(), denied);
         }
     }
 }

@@ -170,6 +170,8 @@ fn node(node: &StorageNode) -> (String, Lines) {
     if status.cordoned {
         lines.push(("Cordoned", "its drives get no new volumes".to_owned()));
     }
+    lines.extend(status.version.iter().map(|version| ("Version", version.clone())));
+    lines.extend(status.address.iter().map(|address| ("Address", address.clone())));
     let labels = node.spec.labels.iter();
     lines.extend(labels.map(|(key, value)| ("Label", format!("{key}={value}"))));
     lines.extend(status.incarnation.iter().map(|start| ("Incarnation", start.clone())));
@@ -202,16 +204,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_says_its_labels() {
+    fn a_node_says_its_labels_and_which_agent_it_has() {
         let object = serde_json::json!({
             "apiVersion": "hotbay.dev/v1alpha1", "kind": "StorageNode",
             "metadata": { "name": "node-a", "uid": "1" },
             "spec": { "labels": { "zone": "z", "rack": "a" } },
-            "status": { "ready": true, "machine": "m", "drives": 1, "drivesInOperation": 0 },
+            "status": {
+                "ready": true, "machine": "m", "drives": 1, "drivesInOperation": 0,
+                "version": "1.2.3", "address": "10.0.0.7",
+            },
         });
         let lines = node(&serde_json::from_value(object).unwrap()).1;
-        let labels: Vec<_> = lines.iter().filter(|(title, _)| *title == "Label").collect();
-        assert_eq!(labels, [&("Label", "rack=a".to_owned()), &("Label", "zone=z".to_owned())]);
+        let titled = |wanted: &str| {
+            let lines = lines.iter().filter(|(title, _)| *title == wanted);
+            lines.map(|(_, text)| text.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(titled("Label"), ["rack=a", "zone=z"]);
+        assert_eq!((titled("Version"), titled("Address")), (vec!["1.2.3"], vec!["10.0.0.7"]));
     }
 
     fn lines(status: serde_json::Value) -> Vec<String> {

@@ -176,7 +176,7 @@ pub(crate) fn usable(drive: &Drive) -> bool {
 pub(crate) fn nodes(nodes: &[StorageNode], wide: bool) -> Table {
     let mut titles = vec!["NAME", "STATE", "DRIVES", "IN OPERATION", WHY];
     if wide {
-        titles.extend(["UID", "MACHINE", "LABELS"]);
+        titles.extend(["UID", "MACHINE", "LABELS", "VERSION", "ADDRESS"]);
     }
     let rows = nodes.iter().map(|node| node_row(node, wide)).collect();
     Table { titles, rows, squeezes: &[Squeeze::Cut { title: WHY, least: 8 }], keeps_its_end: "" }
@@ -208,6 +208,7 @@ fn node_row(node: &StorageNode, wide: bool) -> Vec<Cell> {
         row.extend([Cell::new(&node.metadata.uid), Cell::new(&status.machine)]);
         let labels = words::labels(&node.spec.labels);
         row.push(Cell::maybe(Some(labels.as_str()).filter(|labels| !labels.is_empty())));
+        row.extend([&status.version, &status.address].map(|it| Cell::maybe(it.as_deref())));
     }
     row
 }

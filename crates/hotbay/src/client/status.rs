@@ -9,6 +9,10 @@ use super::error::ClientError;
 use super::exit::Exit;
 use super::screen::{Screen, plain};
 use super::{rows, words};
+use crate::plugin::as_called;
+
+const REWOUND: &str = "it knows more than this registry, which has no record of it, and gets no orders; \
+                       hotbay registry adopt shows what it knows";
 
 pub(crate) async fn run(api: &Api, screen: &mut Screen) -> Result<Exit, ClientError> {
     let nodes: Vec<StorageNode> = api.objects(Kind::StorageNode, "").await?;
@@ -28,6 +32,12 @@ pub(crate) async fn run(api: &Api, screen: &mut Screen) -> Result<Exit, ClientEr
         }
         if !node.status.ready && !node.status.purged {
             complain(&node.metadata.name, "its agent is not connected")?;
+        }
+    }
+    // A machine that knows more than a registry which has lost its records stands in no list.
+    for unknown in api.adopt(false).await?.nodes {
+        if nodes.iter().all(|node| node.metadata.name != unknown.node) {
+            complain(&unknown.node, &as_called(REWOUND))?;
         }
     }
     for drive in &drives {

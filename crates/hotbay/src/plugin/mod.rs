@@ -104,8 +104,8 @@ fn changes(command: &ClientCommand) -> bool {
         },
         ClientCommand::Host { command } => match command {
             HostCommand::Add { how, .. } | HostCommand::Remove { how, .. } => !how.dry_run,
-            HostCommand::Label(_)
-            | HostCommand::Purge { .. }
+            HostCommand::Label(args) => !args.dry_run,
+            HostCommand::Purge { .. }
             | HostCommand::Forget { .. }
             | HostCommand::Cordon { .. }
             | HostCommand::Uncordon { .. } => true,

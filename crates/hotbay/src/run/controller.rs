@@ -76,7 +76,10 @@ fn start(
     descriptors::allow_many();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if kubernetes.is_wanted() {
-        return runtime.block_on(super::kubernetes::serve(settings, data_dir, kubernetes));
+        let served = runtime.block_on(super::kubernetes::serve(settings, data_dir, kubernetes));
+        // Records may still be read. Nobody needs them any more.
+        runtime.shutdown_background();
+        return served;
     }
     runtime.block_on(serve(settings, data_dir))
 }

@@ -171,7 +171,7 @@ async fn serve_under(
     let (sockets, addresses) = up::listening(&settings)?;
     let client = Client::new(server.clone());
     let agents = settings.listen_agents.value.clone();
-    let accounts = Arc::new(ServiceAccounts::new(client.clone(), &args.namespace));
+    let accounts = Arc::new(ServiceAccounts::new(client, &args.namespace));
     let authority = AuthorityAt::Given(pems);
     let doors = door::open_with(&data_dir, agents, addresses, authority, Some(accounts)).await?;
     // Their files go with these values, at the end of the process.
@@ -197,8 +197,10 @@ async fn serve_under(
     // Nobody may read it; then nobody waits for it.
     std::io::stdout().flush().unwrap_or_default();
     tracing::info!(identity = contender.identity, "contending for the lead");
+    // On a connection of its own: a renewal waits for nobody else's call.
+    let for_the_lease = Client::new(server.clone());
     let lead = tokio::select! {
-        lead = contend(client, contender, &leader) => lead,
+        lead = contend(for_the_lease, contender, &leader) => lead,
         followed = follow(&doors, &sockets, leads, &csi_by) => {
             followed?;
             bail!("the doors are shut");
@@ -363,7 +365,8 @@ impl Leading {
         })
     }
 
-    /// Loads the records. A server that does not answer is asked again for as long as the lead lasts.
+    /// Loads the records. A server that does not answer is asked again for as long as the lead lasts. Reading all of a
+    /// large cluster takes many seconds: it has a thread of its own, so that signals and the end of the lead are heard.
     async fn start_registry(&self, mandate: Mandate) -> anyhow::Result<(Registry, Ended, Objects)> {
         let rules = self.settings.auto_add.iter().map(|told| told.rule.clone());
         let surroundings = Surroundings {
@@ -376,14 +379,14 @@ impl Leading {
         loop {
             let (surroundings, mandate) = (surroundings.clone(), mandate.clone());
             let server = self.server.clone();
-            let started = tokio::task::block_in_place(move || {
+            let started = tokio::task::spawn_blocking(move || {
                 let connect = || Ok::<_, std::convert::Infallible>(Client::new(server));
                 let store = CustomResourceStore::new(connect)?.with_checkpoint(checkpoint);
                 let objects = store.objects();
                 let (registry, ended) = Registry::start_under(mandate, store, surroundings)?;
                 Ok((registry, ended, objects))
             });
-            match started {
+            match started.await? {
                 Err(StartError::Store(error)) if error.retryable() => {
                     tracing::warn!("the records cannot be loaded, trying again: {error}");
                     tokio::time::sleep(LOAD_PAUSE).await;

@@ -209,6 +209,7 @@ async fn config(
             AtStart::Record => AttachAtStart::Allowed,
             AtStart::All => AttachAtStart::All,
         },
+        version: env!("CARGO_PKG_VERSION").parse()?,
         incarnation: Incarnation::from_bits(Uuid::new_v4().as_u128()),
         folder_id: Uuid::new_v4().as_u128(),
         checkpoint,

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use hotbay_api::agent as wire;
 use hotbay_api::agent::agents_server::{Agents, AgentsServer};
@@ -14,6 +15,7 @@ use hotbay_api::join::{Certified, JoinRequest, RenewRequest};
 use hotbay_api::leader::NotLeading;
 use hotbay_api::token::{ALPN, REGISTRY_NAME};
 use hotbay_control::AuthorityPems;
+use hotbay_registry::MemoryStore;
 use rcgen::{CertificateParams, DnType, Issuer, KeyPair, PKCS_ED25519};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
@@ -21,6 +23,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -30,7 +33,8 @@ use tonic::transport::Server;
 use tonic::transport::server::Connected;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::rig::{LIFE, Rig, free_port};
+use crate::cluster::eventually;
+use crate::rig::{LIFE, Rig, free_port, wall_ms};
 
 /// What it answers to everybody, and how many asked.
 #[derive(Clone)]
@@ -194,5 +198,44 @@ async fn an_agent_finds_the_leader_through_whoever_answers() {
     rig.start_agent(&[]);
     rig.wait_logged("each says that another one leads");
     follower.say(NotLeading::Leader(leader.to_string()));
+    rig.wait_ready(true);
+}
+
+/// Two controllers that lead one after the other, with one authority and one set of records, as on Kubernetes. The
+/// second has never seen the agent's certificate, and renews it all the same: nobody has to join again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_leader_renews_a_certificate_that_the_one_before_gave_out() {
+    // It is renewed after two thirds of that, by when the next one leads.
+    const SHORT: Duration = Duration::from_secs(15);
+    let mut rig = Rig::new();
+    let (follower, address) = follow(&rig.authority, NotLeading::Nobody).await;
+    rig.address = address.to_string();
+    let store = MemoryStore::new();
+    // It ends with all that it has open, as a process does.
+    let first = Runtime::new().unwrap();
+    let leading = rig.lead("127.0.0.1:0", SHORT, store.clone(), 2);
+    let leader = tokio::task::block_in_place(|| first.block_on(leading));
+    follower.say(NotLeading::Leader(leader.to_string()));
+    rig.start_agent(&[]);
+    rig.wait_ready(true);
+    follower.say(NotLeading::Nobody);
+    first.shutdown_background();
+    // From now on its account is worth nothing: it has its certificate alone.
+    let name = rig.name.clone();
+    rig.platform.give_out("another", &name);
+    let leader = rig.lead("127.0.0.1:0", LIFE, store, 3).await;
+    follower.say(NotLeading::Leader(leader.to_string()));
+    rig.wait_ready(true);
+    // One that lives for so long is of the second.
+    eventually("the next leader has renewed it", || {
+        let not_after_ms = rig.membership()["not_after_ms"].as_u64()?;
+        (not_after_ms > wall_ms() + 600_000).then_some(())
+    });
+    rig.wait_logged("this node has a new certificate");
+    assert!(!rig.logged().contains("join again"), "{}", rig.logged());
+    assert!(!rig.logged().contains("joining again"), "{}", rig.logged());
+    // And with it the agent is let in.
+    rig.kill_agent();
+    rig.start_agent(&[]);
     rig.wait_ready(true);
 }

@@ -27,6 +27,11 @@ async fn a_node_joins_before_its_registry_is_there_and_again_when_it_lost_everyt
     rig.start_registry(&format!("127.0.0.1:{port}"), LIFE).await;
     rig.wait_ready(true);
     rig.client(&["host", "add", &name, "--wait"]).unwrap();
+    for asked in [["get", "nodes", "-o", "wide"].as_slice(), &["describe", "node", &name]] {
+        let shown = rig.client(asked).unwrap();
+        let expected = [env!("CARGO_PKG_VERSION"), "127.0.0.1"];
+        assert!(expected.iter().all(|word| shown.contains(word)), "{shown}");
+    }
 
     // With what it has stored it needs no account.
     rig.kill_agent();

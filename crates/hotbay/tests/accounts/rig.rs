@@ -85,14 +85,25 @@ impl Rig {
 
     /// Starts a registry at an address; gives where it listens. Its parts end with the test's runtime.
     pub(crate) async fn start_registry(&self, at: &str, node_life: Duration) -> SocketAddr {
+        self.lead(at, node_life, MemoryStore::new(), 2).await
+    }
+
+    /// The same, over what a registry before may have left there, and under a term of its own.
+    pub(crate) async fn lead(
+        &self,
+        at: &str,
+        node_life: Duration,
+        store: MemoryStore,
+        term: u128,
+    ) -> SocketAddr {
         let surroundings = Surroundings {
             cluster: ClusterId::from_bits(1),
-            term: TermId::from_bits(2),
+            term: TermId::from_bits(term),
             wall_ms,
             checkpoint: |_| {},
             auto_add: Default::default(),
         };
-        let (registry, _ended) = Registry::start(MemoryStore::new(), surroundings).unwrap();
+        let (registry, _ended) = Registry::start(store, surroundings).unwrap();
         let doors = Doors::open(DoorOptions {
             agents: vec![at.to_owned()],
             clients: Vec::new(),
@@ -105,7 +116,10 @@ impl Rig {
         });
         let doors = doors.await.unwrap();
         let address = doors.agent_addresses()[0];
-        let listeners = vec![UnixListener::bind(self.path("api.sock")).unwrap()];
+        let socket = self.path("api.sock");
+        // Of one before, if there was any.
+        fs::remove_file(&socket).unwrap_or_default();
+        let listeners = vec![UnixListener::bind(socket).unwrap()];
         let never = std::future::pending();
         let serving = hotbay_control::serve_with_doors(registry, listeners, doors, fresh, never);
         tokio::spawn(serving);

@@ -213,6 +213,7 @@ fn registration(machine: MachineId) -> Registration {
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
         devices: vec![
             device("/dev/nvme0n1", Some("0"), "S3X1A9", Vec::new()),
             device("/dev/nvme1n1", Some("1"), "S3X1B2", Vec::new()),

@@ -44,6 +44,8 @@ pub(crate) const STEADY_LEASE: u64 = 15;
 const FIRST_PORT: u16 = 7443;
 /// How long anything may take, on a machine that has much else to do.
 const LIMIT: Duration = Duration::from_secs(90);
+/// How long a controller may take to answer a probe on such a machine. Tests ask once, and tell a no from no answer.
+const PROBE_LIMIT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(50);
 
 /// Asks until the answer is as wanted; fails with what was heard last.
@@ -65,15 +67,16 @@ pub(crate) fn until_true(what: &str, mut is: impl FnMut() -> bool) {
     until(what, || is().then_some(()).ok_or_else(|| "not yet".to_owned()));
 }
 
-/// The agents of all rigs have one name, and one machine has one agent of a name: the tests of a program take turns,
-/// and programs that run beside each other do so by a lock of this file.
+/// The agents of a program have one name, and one machine has one agent of a name: its tests take turns. Programs that
+/// run beside each other have names of their own.
 static TURN: Mutex<()> = Mutex::new(());
-const TURNS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/controllers/mod.rs");
 
 pub(crate) struct Rig {
     /// Ended first, in this order.
     pub(crate) agent: Option<Agent>,
     pub(crate) controllers: Vec<Controller>,
+    /// What the agent is called.
+    pub(crate) node: String,
     service: Service,
     /// Of the API server, which no other rig has: what listens on it meets nobody.
     ip: IpAddr,
@@ -87,7 +90,7 @@ pub(crate) struct Rig {
     /// What the controllers find in their environment.
     pub(crate) environment: Vec<(&'static str, String)>,
     folder: TempDir,
-    _turn: (MutexGuard<'static, ()>, File),
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Rig {
@@ -104,8 +107,6 @@ impl Rig {
     /// A control plane with the definitions, and nothing of Hotbay that runs.
     pub(crate) fn without_controllers(lease_duration: u64) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let turns = File::open(TURNS).unwrap();
-        turns.lock().unwrap();
         let folder = tempfile::Builder::new().prefix("hotbay-lead-").tempdir().unwrap();
         let plane = ControlPlane::start(folder.path(), &Settings::default()).unwrap();
         let kubectl = plane.kubectl();
@@ -118,6 +119,7 @@ impl Rig {
         Self {
             agent: None,
             controllers: Vec::new(),
+            node: format!("node-{}", std::process::id()),
             service: Service::start(ip),
             ip,
             next_port: Cell::new(FIRST_PORT),
@@ -126,7 +128,7 @@ impl Rig {
             kubeconfig,
             environment: Vec::new(),
             folder,
-            _turn: (turn, turns),
+            _turn: turn,
         }
     }
 
@@ -185,9 +187,13 @@ impl Rig {
 
     /// Starts every controller that has ended; says how many.
     pub(crate) fn restart_ended(&mut self) -> usize {
-        let ended = self
-            .controllers
-            .iter_mut()
+        self.restart_ended_but(&[])
+    }
+
+    /// The same but for these, whose end is the test's own business.
+    pub(crate) fn restart_ended_but(&mut self, theirs: &[usize]) -> usize {
+        let others = self.controllers.iter_mut().filter(|each| !theirs.contains(&each.number));
+        let ended = others
             .filter_map(|controller| controller.process.has_ended().then_some(controller.number));
         let ended: Vec<_> = ended.collect();
         ended.iter().for_each(|number| self.restart(*number));
@@ -235,6 +241,15 @@ impl Rig {
         until(&format!("hotbay {arguments:?}"), || self.try_client(arguments))
     }
 
+    /// The same for a test in which the lead changes hands: on a machine that has much else to do one may lose it by
+    /// itself, and ends. Whoever has ended is started again.
+    pub(crate) fn insist(&mut self, arguments: &[&str]) -> String {
+        until(&format!("hotbay {arguments:?}"), || {
+            self.restart_ended();
+            self.try_client(arguments)
+        })
+    }
+
     /// The same once, with each of the controllers that run: only the one that leads answers. One that does not run is
     /// not asked: a command with `--wait` would wait for it.
     pub(crate) fn try_client(&self, arguments: &[&str]) -> Result<String, String> {
@@ -264,9 +279,9 @@ impl Rig {
 
     /// An agent over files of these sizes, none of them in operation. It knows the one address alone.
     pub(crate) fn start_idle_agent(&mut self, drives: &[u64]) {
-        let token = self.token("node-a");
+        let token = self.token(&self.node);
         self.agent = Some(Agent::start(self.path("agent"), &token, drives));
-        self.until_ready("node-a");
+        self.until_ready(&self.node);
     }
 
     /// What lets an agent in under this name.
@@ -300,7 +315,7 @@ impl Rig {
 
     /// Has every drive added, which changes nothing where they are, and waits until the agent has them open.
     pub(crate) fn drives_are_in_operation(&self) {
-        self.client(&["host", "add", "node-a", "--wait"]);
+        self.client(&["host", "add", &self.node, "--wait"]);
     }
 
     /// What the drive over the agent's file of this number is called.
@@ -352,7 +367,7 @@ impl Controller {
     pub(crate) fn probe(&self, path: &str) -> Result<String, String> {
         let ask = || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(self.health)?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.set_read_timeout(Some(PROBE_LIMIT))?;
             write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n")?;
             let mut answer = String::new();
             stream.read_to_string(&mut answer)?;

@@ -45,7 +45,7 @@ pub(crate) fn long_annotations(rig: &mut Rig) {
     edit_status(rig, &["pvc", "long"], &json!({ "phase": "Bound" }));
     until_said(rig, "of the claim default/long has 204800 bytes and does not count", &before);
     // The next decisions about them are written all the same, and keep what people wrote.
-    rig.client(&["volume", "annotate", "kept", "owner=me"]);
+    rig.insist(&["volume", "annotate", "kept", "owner=me"]);
     let kept = object(rig, &["volumes.hotbay.dev", "kept"]);
     assert_eq!(kept["metadata"]["annotations"]["example.com/note"], long);
     assert_eq!(kept["status"]["record"]["annotations"]["owner"], "me");
@@ -72,34 +72,51 @@ pub(crate) fn at_rest(rig: &mut Rig) {
     start(rig);
     until_said(rig, "was changed by hand and is left out", &before);
     until("the drive is learnt again", || {
+        rig.restart_ended();
         let events = rig.try_client(&["events"])?;
         events.contains("its record was missing").then_some(()).ok_or(events)
     });
     until("it is in operation, as its agent says", || {
+        rig.restart_ended();
         let drive = object(rig, &drive);
         let state = drive["status"]["state"].as_str().unwrap_or_default();
         if state == "AttachedDevice" { Ok(()) } else { Err(drive.to_string()) }
     });
     // The volume is used again, under its own id, and its object is as it should be.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let csi = rig.controllers[rig.leader(None)].csi();
     until("its label is told", || {
+        rig.restart_ended();
         let volumes = rig.try_client(&["get", "volumes", "-o", "json"])?;
         volumes.contains("\"kept\"").then_some(()).ok_or(volumes)
     });
+    let csi = rig.controllers[rig.leader(None)].csi();
     runtime.block_on(async { publish(dial(csi), &volume, &node).await });
     let now = object(rig, &kept);
     assert_eq!((&now["status"]["state"], id(&now)), (&json!("Created"), volume));
     assert_eq!(rig.agent().labels()[at]["extents"], labels[at]["extents"]);
 }
 
+/// The kinds whose objects are learnt again from the machines.
+const LEARNT: [&str; 4] = ["attachments", "volumes", "drives", "storagenodes"];
+
 /// All objects of drives, volumes, uses and nodes, with the finalizers that hold some of them: what is left are the
 /// labels and what the agent remembers. A program uses the volume all the time.
 pub(crate) fn deleted_at_rest(rig: &mut Rig) {
+    goes_on_without(rig, &LEARNT);
+}
+
+/// The Registry, too, as with the definitions: what the agent remembers is of a past that no record has any more.
+pub(crate) fn deleted_with_the_registry(rig: &mut Rig) {
+    let all: Vec<_> = LEARNT.into_iter().chain(["registries"]).collect();
+    goes_on_without(rig, &all);
+}
+
+/// Deletes what nobody looks after, under a program that writes; everything comes back from the machine.
+fn goes_on_without(rig: &mut Rig, kinds: &[&str]) {
     let writer = Writer::start(&mount(rig, "kept"));
     let (labels, volume) = (rig.agent().labels(), object(rig, &["volumes.hotbay.dev", "kept"]));
     stop(rig);
-    for kind in ["attachments", "volumes", "drives", "storagenodes"] {
+    for kind in kinds {
         let kind = format!("{kind}.hotbay.dev");
         rig.plane.kubectl().run(&["delete", &kind, "--all", "--wait=false"]).unwrap();
         let held = rig.plane.kubectl().run(&["get", &kind, "-o", "name"]).unwrap();
@@ -111,8 +128,18 @@ pub(crate) fn deleted_at_rest(rig: &mut Rig) {
         assert!(rig.plane.kubectl().run(&["get", &kind, "-o", "name"]).unwrap().is_empty());
     }
     start(rig);
-    rig.drives_are_in_operation();
+    if kinds.contains(&"registries") {
+        until("the agent knows more", || {
+            rig.restart_ended();
+            let status = rig.try_client(&["status"]).err().unwrap_or_default();
+            status.contains("hotbay registry adopt").then_some(()).ok_or(status)
+        });
+        rig.insist(&["registry", "adopt", "--yes"]);
+    }
+    let node = rig.node.clone();
+    rig.insist(&["host", "add", &node, "--wait"]);
     until("the volume is known by its label", || {
+        rig.restart_ended();
         let volumes = rig.try_client(&["get", "volumes", "-o", "json"])?;
         volumes.contains("\"Orphan\"").then_some(()).ok_or(volumes)
     });
@@ -140,6 +167,18 @@ pub(crate) fn registry_at_rest(rig: &mut Rig) {
     until_said(rig, "restore it from a backup", &before);
     assert!(rig.try_client(&["get", "nodes"]).is_err());
     edit_status(rig, &REGISTRY, &json!({ "record": registry["status"]["record"] }));
+}
+
+/// The same object deleted: the others tell of the newest term, and the agent knows no later one.
+pub(crate) fn registry_deleted_at_rest(rig: &mut Rig) {
+    stop(rig);
+    let before = object(rig, &REGISTRY);
+    rig.plane.kubectl().run(&[&["delete"], &REGISTRY[..]].concat()).unwrap();
+    start(rig);
+    rig.until_ready(&rig.node);
+    let now = object(rig, &REGISTRY);
+    assert_eq!(now["status"]["record"]["cluster"], before["status"]["record"]["cluster"]);
+    assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
 /// A controller of this release does not touch them, and says which one to start.

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::controllers::{Rig, until};
-use crate::{object, said, until_said};
+use crate::{object, said, until_one_is_said, until_said};
 
 const LEASE: [&str; 4] = ["lease", "hotbay-controller", "-n", "hotbay"];
 
@@ -43,6 +43,7 @@ pub(crate) fn deleted_or_nonsense(rig: &mut Rig) {
         let replaced = rig.plane.kubectl().with_input(&["replace", "-f", "-"], &lease.to_string());
         replaced.map_err(|error| error.to_string())
     });
-    until_said(rig, "the lead is lost", &before);
+    // By its Lease, or by the first object that the next one has written.
+    until_one_is_said(rig, &["the lead is lost", "another controller leads: "], &before);
     rig.leader(None);
 }

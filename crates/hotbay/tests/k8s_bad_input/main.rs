@@ -24,13 +24,15 @@ use controllers::{LEASE_DURATION, Rig, STEADY_LEASE, until};
 type Case = fn(&mut Rig);
 
 /// On one control plane, one after the other: each leaves everything well. In these the lead changes hands.
-const LEADERS_CHANGE: [(&str, Case); 8] = [
+const LEADERS_CHANGE: [(&str, Case); 10] = [
     ("a Lease that is stolen", lease::stolen),
     ("a Lease that is deleted, or filled with nonsense", lease::deleted_or_nonsense),
     ("annotations of 200 KB", edited::long_annotations),
     ("statuses edited while nobody led", edited::at_rest),
     ("everything deleted while nobody led", edited::deleted_at_rest),
+    ("everything deleted, and the Registry", edited::deleted_with_the_registry),
     ("a Registry edited while nobody led", edited::registry_at_rest),
+    ("a Registry deleted while nobody led", edited::registry_deleted_at_rest),
     ("records of a newer release", edited::of_a_newer_release),
     ("a certificate that has expired", impostors::expired_certificate),
 ];
@@ -75,23 +77,30 @@ fn is_well(rig: &mut Rig) {
         rig.try_client(&["status"])
     });
     until("the volume is there", || {
+        rig.restart_ended();
         let volumes = rig.try_client(&["get", "volumes", "-o", "json"])?;
         volumes.contains("\"kept\"").then_some(()).ok_or(volumes)
     });
-    rig.client(&["volume", "create", "probe", "--size", "16MiB"]);
-    rig.client(&["volume", "delete", "probe", "--yes"]);
+    rig.insist(&["volume", "create", "probe", "--size", "16MiB"]);
+    rig.insist(&["volume", "delete", "probe", "--yes"]);
 }
 
 /// Waits until one of the controllers has said this, after what it had said before.
 fn until_said(rig: &mut Rig, words: &str, after: &[String]) {
-    until(&format!("a controller says {words:?}"), || {
+    until_one_is_said(rig, &[words], after);
+}
+
+/// The same with words of which one is enough.
+fn until_one_is_said(rig: &mut Rig, words: &[&str], after: &[String]) {
+    until(&format!("a controller says one of {words:?}"), || {
         rig.restart_ended();
         let new = rig.controllers.iter().enumerate().map(|(number, controller)| {
             let before = after.get(number).map_or(0, String::len);
             controller.log()[before..].to_owned()
         });
         let new: Vec<_> = new.collect();
-        new.iter().any(|log| log.contains(words)).then_some(()).ok_or_else(|| new.join("\n"))
+        let is_said = |log: &String| words.iter().any(|words| log.contains(words));
+        new.iter().any(is_said).then_some(()).ok_or_else(|| new.join("\n"))
     });
 }
 

@@ -37,17 +37,46 @@ pub(crate) fn kubeconfig(rig: &Rig) -> PathBuf {
     path
 }
 
-/// Takes a resource out of all rules of a role; gives the role as it was.
+/// Takes a resource out of all rules of a role; gives the role as it was. From then on the server says no.
 fn take_away(rig: &Rig, role: &[&str], resource: &str) -> Value {
     let before = object(rig, role);
     let mut role = before.clone();
     let rules = role["rules"].as_array_mut().unwrap();
+    let mut taken = Vec::new();
     for rule in rules.iter_mut() {
-        rule["resources"].as_array_mut().unwrap().retain(|there| there != resource);
+        let whole = rule.clone();
+        let resources = rule["resources"].as_array_mut().unwrap();
+        let count = resources.len();
+        resources.retain(|there| there != resource);
+        taken.extend((resources.len() < count).then_some(whole));
     }
     rules.retain(|rule| !rule["resources"].as_array().unwrap().is_empty());
+    assert!(!taken.is_empty(), "{before} says nothing of {resource}");
     replace(rig, role);
+    for rule in &taken {
+        until("the server says no", || match may(rig, rule, resource).as_str() {
+            "no" => Ok(()),
+            said => Err(said.to_owned()),
+        });
+    }
     before
+}
+
+/// What the server says to the first of what a rule allows with this resource, in the controllers' name: it takes a
+/// moment until it keeps to a role that was changed.
+fn may(rig: &Rig, rule: &Value, resource: &str) -> String {
+    let first = |field: &str| rule[field][0].as_str().unwrap_or_default();
+    let (resource, below) = resource.split_once('/').unwrap_or((resource, ""));
+    let dot = |group: &str| if group.is_empty() { String::new() } else { format!(".{group}") };
+    let slash = |name: &str| if name.is_empty() { String::new() } else { format!("/{name}") };
+    let what = format!("{resource}{}{}", dot(first("apiGroups")), slash(first("resourceNames")));
+    let mut kubectl = rig.plane.kubectl().command();
+    kubectl.args(["auth", "can-i", first("verbs"), &what, "--subresource", below]);
+    kubectl.args(["-n", "hotbay", "--as", "system:serviceaccount:hotbay:hotbay-controller"]);
+    // It says no with an error's code.
+    let output = kubectl.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if said.is_empty() { String::from_utf8_lossy(&output.stderr).into_owned() } else { said }
 }
 
 fn replace(rig: &Rig, mut role: Value) {

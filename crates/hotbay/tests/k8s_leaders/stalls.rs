@@ -40,6 +40,7 @@ const ROUNDS: [(&str, Goes); 6] = [
 
 /// Follows all objects of a kind, from the first to the last version.
 struct Follower {
+    plural: &'static str,
     kubectl: Child,
     file: PathBuf,
 }
@@ -59,7 +60,7 @@ struct Version {
 }
 
 impl Follower {
-    fn start(rig: &Rig, plural: &str) -> Self {
+    fn start(rig: &Rig, plural: &'static str) -> Self {
         let file = rig.path(&format!("{plural}.seen"));
         let path = concat!(
             "jsonpath={.metadata.uid} {.metadata.resourceVersion} {.status.record.generation}",
@@ -68,11 +69,33 @@ impl Follower {
         let mut kubectl = rig.plane.kubectl().command();
         kubectl.args(["get", &format!("{plural}.hotbay.dev"), "--watch", "--request-timeout=0"]);
         kubectl.args(["--output", path]).stdout(File::create(&file).unwrap());
-        Self { kubectl: kubectl.stdin(Stdio::null()).spawn().unwrap(), file }
+        let kubectl = kubectl.stdin(Stdio::null()).spawn().unwrap();
+        let mut this = Self { plural, kubectl, file };
+        this.until_up_to_date(rig);
+        this
+    }
+
+    /// Waits until it has seen every object as it is now.
+    fn until_up_to_date(&mut self, rig: &Rig) {
+        let objects = rig.objects(self.plural);
+        until(&format!("{} are seen as they are", self.plural), || {
+            let ended = self.kubectl.try_wait().unwrap();
+            assert!(ended.is_none(), "{} are not followed any more: {ended:?}", self.plural);
+            let seen = self.seen();
+            let is_seen = |object: &&Value| {
+                let meta = &object["metadata"];
+                let number: u64 = meta["resourceVersion"].as_str().unwrap().parse().unwrap();
+                seen.iter().any(|version| meta["uid"] == version.uid && version.number >= number)
+            };
+            let behind = objects.iter().filter(|object| !is_seen(object)).count();
+            if behind == 0 { Ok(()) } else { Err(format!("{behind} are not")) }
+        });
     }
 
     fn seen(&self) -> Vec<Version> {
         let text = fs::read_to_string(&self.file).unwrap();
+        // The last line may still be on its way.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let version = |line: &str| {
             let words: Vec<_> = line.split(' ').collect();
             let [uid, number, generation, term, made_under] = words[..] else { panic!("{line:?}") };
@@ -80,7 +103,7 @@ impl Follower {
                 [number, generation, term, made_under].map(|text| text.parse().unwrap_or(0));
             Version { uid: uid.to_owned(), number, generation, term, made_under }
         };
-        text.lines().map(version).collect()
+        whole.lines().map(version).collect()
     }
 }
 
@@ -91,8 +114,9 @@ impl Drop for Follower {
     }
 }
 
-/// Neither the generation of a drive nor the term of whoever wrote an object ever went down.
-fn assert_only_rising(follower: &Follower) -> usize {
+/// Neither the generation of a drive nor the term of whoever wrote an object ever went down, and somebody wrote in
+/// every round.
+fn assert_only_rising(follower: &Follower) {
     let mut seen = follower.seen();
     seen.retain(|version| version.term > 0);
     let mut last: BTreeMap<&str, &Version> = BTreeMap::new();
@@ -102,7 +126,9 @@ fn assert_only_rising(follower: &Follower) -> usize {
             assert!(before.term <= version.term, "{before:?}, then {version:?}");
         }
     }
-    seen.len()
+    let terms: BTreeSet<_> = seen.iter().map(|version| version.term).collect();
+    println!("{} versions of {} under {} terms", seen.len(), follower.plural, terms.len());
+    assert!(terms.len() >= ROUNDS.len(), "{}: {terms:?}", follower.plural);
 }
 
 /// How many objects were made under a term after the next one had begun: by a leader that did not know it yet.
@@ -157,10 +183,11 @@ fn is_as_wished(rig: &Rig, drive: &str, in_operation: bool) -> bool {
 /// One stall; gives how long nobody led.
 fn stall(rig: &mut Rig, runtime: &Runtime, round: usize, spare: &str) -> Duration {
     let (step, goes) = ROUNDS[round];
-    let leader = rig.leader(None);
-    until_true("everybody is ready", || {
-        rig.controllers.iter().all(|each| each.probe("/readyz").is_ok())
+    until("everybody is ready", || {
+        rig.restart_ended();
+        rig.controllers.iter().try_for_each(|each| each.probe("/readyz").map(drop))
     });
+    let leader = rig.leader(None);
     let (stop, in_operation) = (rig.stop_file(), round.is_multiple_of(2));
     fs::write(&stop, step).unwrap();
     let done = ask(rig, runtime, leader, round);
@@ -241,7 +268,7 @@ fn a_leader_that_stalls_between_two_steps_does_no_harm_when_it_goes_on() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let spare = rig.drive_name(2);
     rig.client(&["drive", "remove", &spare, "--wait"]);
-    let [registry, drives, volumes, uses] = ["registries", "drives", "volumes", "attachments"]
+    let mut followers = ["registries", "drives", "volumes", "attachments"]
         .map(|plural| Follower::start(&rig, plural));
     let took: Vec<_> =
         (0..ROUNDS.len()).map(|round| stall(&mut rig, &runtime, round, &spare)).collect();
@@ -253,12 +280,10 @@ fn a_leader_that_stalls_between_two_steps_does_no_harm_when_it_goes_on() {
     };
     until("late creates are removed", settled);
     assert_all_agree(&rig);
-    let late = late_creates(&registry, &volumes) + late_creates(&registry, &uses);
+    followers.iter_mut().for_each(|follower| follower.until_up_to_date(&rig));
+    let [registry, _, volumes, uses] = &followers;
+    let late = late_creates(registry, volumes) + late_creates(registry, uses);
     println!("{late} objects were made by a leader whose time was over");
     assert!(late > 0, "nobody came too late");
-    println!(
-        "{} versions of drives, {} of volumes",
-        assert_only_rising(&drives),
-        assert_only_rising(&volumes)
-    );
+    followers.iter().for_each(assert_only_rising);
 }

@@ -181,7 +181,10 @@ fn writes_are_few_and_none_where_nothing_changes() {
     let client = dial(rig.controllers[first].csi());
     let id = ["get", "storagenodes", "-o", "jsonpath={.items[0].status.id}"];
     let node = rig.plane.kubectl().run(&id).unwrap();
-    std::thread::sleep(COUNTS);
+    until("the node says that all its drives are in operation", || {
+        let said = rig.objects("storagenodes")[0]["status"]["drivesInOperation"].clone();
+        if said == DRIVES { Ok(()) } else { Err(said.to_string()) }
+    });
     settled(&rig, 0);
 
     assert_writes_of_one(&rig, &runtime, &client, &node);
@@ -220,9 +223,10 @@ fn writes_are_few_and_none_where_nothing_changes() {
     let since = lines(&rig);
     rig.controllers[first].process.signal(Signal::KILL);
     let next = rig.leader(Some(first));
+    let registered = format!("The agent of {} has registered", rig.node);
     until("the agent has found it", || {
         let events = rig.controllers[next].run(&["events"])?;
-        events.contains("The agent of node-a has registered").then_some(()).ok_or(events)
+        events.contains(&registered).then_some(()).ok_or(events)
     });
     let leader = settled(&rig, since);
     println!("another leads, with {DRIVES} drives: {leader:?}");

@@ -21,15 +21,18 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use self::word::{News, Noted, Word};
+use crate::client::pages::Pages;
 use crate::client::{CallError, Client, Watch, WatchEvent};
+
+pub(crate) use self::word::{COUNTED, is_of_claim};
 
 /// On the volume: which of its annotations came from the claim, with commas between them.
 pub(crate) const FROM_CLAIM: &str = "hotbay.dev/from-claim";
 
 const CLAIMS: &str = "/api/v1/persistentvolumeclaims";
 const DRIVER: &str = "csi.hotbay.dev";
-/// As many claims are asked for, and settled, at once.
-const PAGE: usize = 500;
+/// As many claims are settled at once.
+const TOGETHER: usize = 500;
 
 /// The pause after a failure; doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -115,21 +118,14 @@ impl Claims {
 
     async fn list(&mut self) -> Result<String, Trouble> {
         self.list_by = None;
-        let mut token = String::new();
-        loop {
-            let mut path = format!("{CLAIMS}?limit={PAGE}");
-            if !token.is_empty() {
-                path += &format!("&continue={token}");
-            }
-            let list = self.client.get(&path).await?.done()?;
+        let client = self.client.clone();
+        let (mut pages, mut version) = (Pages::of(&client, CLAIMS.to_owned()), String::new());
+        while let Some(page) = pages.next().await? {
             // Also those that say nothing: whoever led before may have heard something of them.
-            let words = list["items"].as_array().into_iter().flatten().filter_map(Word::of);
-            self.settle(words.collect()).await?;
-            match list["metadata"]["continue"].as_str() {
-                Some(next) if !next.is_empty() => next.clone_into(&mut token),
-                Some(_) | None => return Ok(resource_version(&list)),
-            }
+            self.settle(page.items.iter().filter_map(Word::of).collect()).await?;
+            version = page.version;
         }
+        Ok(version)
     }
 
     /// One watch, until the server ends it, as it does from time to time.
@@ -164,7 +160,7 @@ impl Claims {
         news: &mut News,
     ) -> Result<Next, CallError> {
         let mut until = self.list_by;
-        while news.len() < PAGE {
+        while news.len() < TOGETHER {
             let event = match until {
                 Some(time) => tokio::time::timeout_at(time, watch.next()).await,
                 None => Ok(watch.next().await),

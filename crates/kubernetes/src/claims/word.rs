@@ -9,8 +9,9 @@ use serde_json::Value;
 use super::FROM_CLAIM;
 use crate::names::is_object_name;
 
-/// The annotations of a claim that count.
-const COUNTED: [&str; 5] = [IGNORE_IF_INACCESSIBLE, RELEASE[0], RELEASE[1], RELEASE[2], RELEASE[3]];
+/// The annotations that count, on a claim and on the object of its volume.
+pub(crate) const COUNTED: [&str; 5] =
+    [IGNORE_IF_INACCESSIBLE, RELEASE[0], RELEASE[1], RELEASE[2], RELEASE[3]];
 /// The longest value that is taken over: what counts are words and sentences.
 const VALUE_MAX_BYTES: usize = 256;
 /// How many PersistentVolumes are remembered. With more, no claim is skipped unread.
@@ -104,6 +105,11 @@ fn said(claim: &Value, name: &Claim) -> BTreeMap<String, String> {
         Some(((*key).to_owned(), value.to_owned()))
     };
     COUNTED.iter().filter_map(value).collect()
+}
+
+/// Whether the claim of a volume that has these annotations says this one. Then it is nobody else's to say.
+pub(crate) fn is_of_claim(known: &BTreeMap<String, String>, key: &str) -> bool {
+    known.get(FROM_CLAIM).is_some_and(|noted| noted.split(',').any(|of_claim| of_claim == key))
 }
 
 /// How the annotations of a volume become what its claim says.

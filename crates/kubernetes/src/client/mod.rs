@@ -4,8 +4,12 @@
 //! - [`server`]: where the server is, and who asks; from a pod's files or a kubeconfig.
 //! - [`connection`]: HTTP/2 over TLS 1.3, dialled again when it breaks.
 //! - [`watch`]: an answer without an end, event by event.
+//! - [`pages`]: a list, page by page.
+//! - [`depth`]: JSON, however deep it is.
 
 mod connection;
+mod depth;
+pub(crate) mod pages;
 pub mod server;
 pub mod watch;
 
@@ -120,7 +124,7 @@ impl Client {
         self.call(Method::GET, path, None).await
     }
 
-    /// A list of metadata alone, for kinds whose objects are large. A server that knows no such thing sends all of it.
+    /// A page of metadata alone, for kinds whose objects are large. A server that knows no such thing sends all of it.
     pub async fn get_metadata(&self, path: &str) -> Result<Answer, CallError> {
         let exchange = self.exchange(Method::GET, path, METADATA_LIST, None);
         tokio::time::timeout(CALL_TIME, exchange).await.map_err(|_| CallError::TimedOut)?
@@ -169,7 +173,7 @@ impl Client {
         let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
         let body = Limited::new(reply.into_body(), ANSWER_MAX_BYTES).collect().await;
         let body = body.map_err(CallError::CutOff)?.to_bytes();
-        let body = match serde_json::from_slice(&body) {
+        let body = match depth::read(&body) {
             Ok(body) => body,
             Err(error) if code < 300 => return Err(CallError::CutOff(error.into())),
             // What stands before the server, such as a proxy, answers in plain words.

@@ -6,7 +6,7 @@ use http::Method;
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 
-use super::{AS_THEY_ARE, Body, CallError, Client, METADATA, request};
+use super::{AS_THEY_ARE, Body, CallError, Client, METADATA, depth, request};
 
 /// The longest object is far below it: etcd takes 1.5 MiB.
 const LINE_MAX_BYTES: usize = 16 << 20;
@@ -98,8 +98,7 @@ async fn words(body: Body) -> String {
 }
 
 fn event(line: &[u8]) -> Result<WatchEvent, CallError> {
-    let mut told: Value =
-        serde_json::from_slice(line).map_err(|error| CallError::CutOff(error.into()))?;
+    let mut told = depth::read(line).map_err(|error| CallError::CutOff(error.into()))?;
     let object = told["object"].take();
     match told["type"].as_str() {
         Some("ADDED") => Ok(WatchEvent::Added(object)),

@@ -136,28 +136,32 @@ impl Desk {
         let namespace = told.regarding.namespace().unwrap_or(NO_NAMESPACE).to_owned();
         let all = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
         let now = Instant::now();
-        let (made, answered) = match self.series.next(&told, now) {
+        let reason = event.notice.reason;
+        match self.series.next(&told, now) {
             Step::Nothing => return,
             Step::Count(object) => {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                (false, self.client.put(&format!("{all}/{name}"), &object).await)
+                let put = self.client.put(&format!("{all}/{name}"), &object).await;
+                match put.and_then(Answer::done) {
+                    Ok(object) => return self.series.noted(&told, object, now),
+                    // It has expired, or somebody has changed or deleted it: this is the first of another one. A
+                    // server answers one that is gone with a conflict.
+                    Err(CallError::Failed { code: 404 | 409, .. }) => self.series.forget(&told),
+                    // Another one for each time that it fails would be what counting is to prevent.
+                    Err(error) => {
+                        tracing::warn!(reason, "an event is not counted: {error}");
+                        return self.series.not_written(&told, now);
+                    }
+                }
             }
-            Step::Make => {
-                let object = told.object(&self.instance, &namespace, event.number);
-                (true, self.client.post(&all, &object).await)
-            }
-        };
-        match answered.and_then(Answer::done) {
+            Step::Make => {}
+        }
+        let object = told.object(&self.instance, &namespace, event.number);
+        match self.client.post(&all, &object).await.and_then(Answer::done) {
             Ok(object) => self.series.noted(&told, object, now),
             Err(error) => {
                 self.series.forget(&told);
-                // An event that has expired is made again when it happens the next time.
-                if made {
-                    tracing::warn!(
-                        reason = event.notice.reason,
-                        "an event is not published: {error}"
-                    );
-                }
+                tracing::warn!(reason, "an event is not published: {error}");
             }
         }
     }

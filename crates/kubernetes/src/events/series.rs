@@ -74,7 +74,14 @@ impl Series {
         self.kept.insert(same(told), kept);
     }
 
-    /// The server has it no more, or never had.
+    /// The server has it with a lower count. It is written with the next that is due.
+    pub(super) fn not_written(&mut self, told: &Told<'_>, now: Instant) {
+        if let Some(kept) = self.kept.get_mut(&same(told)) {
+            kept.written = now;
+        }
+    }
+
+    /// The server has it no more, or never had; or another than is known.
     pub(super) fn forget(&mut self, told: &Told<'_>) {
         self.kept.remove(&same(told));
     }
@@ -90,15 +97,38 @@ mod tests {
         Told { regarding: Regarding::claim("n", "c", "u"), notice, wall_ms: 0 }
     }
 
-    #[test]
-    fn repetitions_are_counted_and_rarely_written() {
-        let notice = Notice {
+    fn notice() -> Notice {
+        Notice {
             warning: true,
             reason: "DriveGone",
             about: About::Registry,
             text: "It is gone.".to_owned(),
             order: None,
-        };
+        }
+    }
+
+    /// The story: the server let nobody change an event. What could not be counted was forgotten, so every second time
+    /// was a new event, and nobody was told why.
+    #[test]
+    fn what_cannot_be_counted_is_counted_later_and_is_no_new_event() {
+        let notice = notice();
+        let (mut series, mut now) = (Series::default(), Instant::now());
+        assert_eq!(series.next(&told(&notice), now), Step::Make);
+        series.noted(&told(&notice), json!({}), now);
+        assert!(matches!(series.next(&told(&notice), now), Step::Count(_)));
+        series.not_written(&told(&notice), now);
+        for _ in 0..5 {
+            now += Duration::from_secs(5);
+            assert_eq!(series.next(&told(&notice), now), Step::Nothing);
+        }
+        now += BETWEEN_WRITES;
+        let Step::Count(later) = series.next(&told(&notice), now) else { panic!("not counted") };
+        assert_eq!(later["series"]["count"], 8);
+    }
+
+    #[test]
+    fn repetitions_are_counted_and_rarely_written() {
+        let notice = notice();
         let (mut series, mut now) = (Series::default(), Instant::now());
         assert_eq!(series.next(&told(&notice), now), Step::Make);
         series.noted(&told(&notice), json!({}), now);

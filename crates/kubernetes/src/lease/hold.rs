@@ -96,7 +96,8 @@ async fn attempt(
         Answer { code: 404, .. } => None,
         answer => Some(answer.done()?),
     };
-    let now_leads = there.as_ref().and_then(reached);
+    // What names our own door is of a process before this one: there is nobody to pass anything on to.
+    let now_leads = there.as_ref().and_then(reached).filter(|at| *at != contender.reached_at);
     leader.send_if_modified(|leads| {
         let changed = *leads != now_leads;
         leads.clone_from(&now_leads);
@@ -109,7 +110,14 @@ async fn attempt(
         None => {}
     }
     let sent = Instant::now();
-    let answer = match following.look(there.as_ref().map(seen), sent) {
+    let there_seen = there.as_ref().map(seen);
+    // We took it, and the answer was lost: no other process has this name.
+    let ours = there_seen.as_ref().filter(|seen| seen.holder == contender.identity);
+    let next = match ours {
+        Some(seen) => Move::Take { version: seen.version.clone() },
+        None => following.look(there_seen, sent),
+    };
+    let answer = match next {
         Move::Wait(left) => return Ok(Attempt::Wait(left.min(LOOK))),
         Move::Make => client.post(&all(contender), &held(contender, None)).await?,
         Move::Take { .. } => client.put(&path(contender), &held(contender, there.as_ref())).await?,
@@ -160,7 +168,13 @@ impl Lead {
         let wanted = held(&self.contender, Some(&self.lease));
         let answer = self.client.put(&path(&self.contender), &wanted).await?;
         if answer.code == 409 || answer.code == 404 {
-            return self.compare().await;
+            return match self.look_again().await? {
+                Some(why) => Ok(Renewal::Lost { why }),
+                // No longer than it was: the next renewal, at once, extends it.
+                None => Err(CallError::Contended {
+                    object: format!("the Lease {}", self.contender.lease),
+                }),
+            };
         }
         self.lease = answer.done()?;
         self.mandate.extend(good_until(sent, self.contender.duration));
@@ -168,37 +182,46 @@ impl Lead {
     }
 
     /// Somebody wrote the Lease: we, with an answer that was lost; or a person, who changed something else in it; or
-    /// another holder.
-    async fn compare(&mut self) -> Result<Renewal, CallError> {
+    /// another holder. Says why the lead is lost, if it is.
+    async fn look_again(&mut self) -> Result<Option<String>, CallError> {
         let answer = self.client.get(&path(&self.contender)).await?;
         if answer.code == 404 {
-            return Ok(Renewal::Lost { why: "somebody deleted the Lease".to_owned() });
+            return Ok(Some("somebody deleted the Lease".to_owned()));
         }
         let there = answer.done()?;
         let (now, before) = (seen(&there), seen(&self.lease));
         if is_older(&now.version, &before.version) {
-            return Ok(Renewal::Lost { why: WENT_BACK.to_owned() });
+            return Ok(Some(WENT_BACK.to_owned()));
         }
         if now.holder != self.contender.identity {
-            let why = match now.holder.as_str() {
+            return Ok(Some(match now.holder.as_str() {
                 "" => "somebody gave the Lease back".to_owned(),
                 holder => format!("{holder} holds the Lease"),
-            };
-            return Ok(Renewal::Lost { why });
+            }));
         }
         self.lease = there;
-        // No longer than it was: the next renewal, at once, extends it.
-        Err(CallError::Contended { object: format!("the Lease {}", self.contender.lease) })
+        Ok(None)
     }
 
     /// Gives the lead back, so that the next one need not wait. Nothing is said any more.
-    pub async fn give_back(self) {
+    pub async fn give_back(mut self) {
         self.mandate.end();
-        let free = given_back(&self.contender, &self.lease);
-        match self.client.put(&path(&self.contender), &free).await.and_then(Answer::done) {
+        let mut given = self.free().await;
+        // A renewal came between, whose answer was not waited for.
+        if matches!(given, Err(CallError::Failed { code: 409, .. }))
+            && matches!(self.look_again().await, Ok(None))
+        {
+            given = self.free().await;
+        }
+        match given {
             Ok(_) => tracing::info!("the lead is given back"),
             Err(error) => tracing::warn!("the lead is not given back: {}", in_words(&error)),
         }
+    }
+
+    async fn free(&self) -> Result<Value, CallError> {
+        let free = given_back(&self.contender, &self.lease);
+        self.client.put(&path(&self.contender), &free).await.and_then(Answer::done)
     }
 }
 
@@ -217,3 +240,7 @@ fn in_words(error: &CallError) -> String {
     }
     words
 }
+
+#[cfg(test)]
+#[path = "hold_tests.rs"]
+mod tests;

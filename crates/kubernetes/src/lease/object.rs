@@ -31,13 +31,16 @@ pub(super) fn path(contender: &Contender) -> String {
     format!("{}/{}", all(contender), contender.lease)
 }
 
-/// What decides.
+/// What decides. A holder that is not there any more, and did not give the Lease back itself, was taken out by hand: it
+/// counts, because it may have been renewed just before and does not know yet.
 pub(super) fn seen(lease: &Value) -> Seen {
     let spec = &lease["spec"];
+    let held_by = [&spec["holderIdentity"], &lease["metadata"]["annotations"][HOLDER]];
+    let mut holders = held_by.into_iter().filter_map(Value::as_str);
     let seconds = spec["leaseDurationSeconds"].as_u64().map(Duration::from_secs);
     Seen {
         version: lease["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned(),
-        holder: spec["holderIdentity"].as_str().unwrap_or_default().to_owned(),
+        holder: holders.find(|holder| !holder.is_empty()).unwrap_or_default().to_owned(),
         duration: seconds
             .filter(|seconds| !seconds.is_zero())
             .unwrap_or(USUAL_DURATION)
@@ -47,12 +50,14 @@ pub(super) fn seen(lease: &Value) -> Seen {
 
 /// Whether a controller of ours wrote it; people, and other programs, leave no word of where they are reached.
 pub(super) fn is_of_a_controller(lease: &Value) -> bool {
-    lease["metadata"]["annotations"][HOLDER] == lease["spec"]["holderIdentity"]
+    let written_by = lease["metadata"]["annotations"][HOLDER].as_str().unwrap_or_default();
+    written_by == seen(lease).holder
 }
 
 /// Where its holder is reached, if it has one.
 pub(super) fn reached(lease: &Value) -> Option<LeaderAt> {
-    if seen(lease).holder.is_empty() || !is_of_a_controller(lease) {
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    if holder.is_empty() || !is_of_a_controller(lease) {
         return None;
     }
     let told =
@@ -91,6 +96,7 @@ pub(super) fn held(contender: &Contender, before: Option<&Value>) -> Value {
 pub(super) fn given_back(contender: &Contender, before: &Value) -> Value {
     let mut lease = before.clone();
     lease["spec"]["holderIdentity"] = json!("");
+    lease["metadata"]["annotations"][HOLDER] = json!("");
     lease["spec"]["renewTime"] = json!(time(contender));
     lease
 }
@@ -132,7 +138,20 @@ mod tests {
         assert_eq!(held(&contender, Some(&free))["spec"]["leaseTransitions"], 1);
     }
 
-    /// A Lease stolen or emptied by hand: whatever stands there is read as something.
+    /// Somebody emptied it by hand, and the next controller took it at once, while the leader still answered.
+    #[test]
+    fn a_holder_that_was_taken_out_by_hand_counts_and_one_that_gave_back_does_not() {
+        let contender = contender();
+        let mut lease = held(&contender, None);
+        assert_eq!(seen(&given_back(&contender, &lease)).holder, "");
+        for emptied in [json!(""), Value::Null] {
+            lease["spec"]["holderIdentity"] = emptied;
+            assert_eq!(seen(&lease).holder, "pod-1_x");
+            assert_eq!(reached(&lease), None);
+        }
+    }
+
+    /// A Lease stolen by hand: whatever stands there is read as something.
     #[test]
     fn nonsense_in_a_lease_is_a_holder_that_must_time_out() {
         let lease = json!({ "metadata": { "resourceVersion": "3" }, "spec": {

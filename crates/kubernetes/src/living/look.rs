@@ -8,7 +8,8 @@ use hotbay_control::conditions::{self, Told};
 use hotbay_core::cluster::{self, AttachmentState, Cluster, Newcomer};
 use hotbay_core::cms::Reason;
 use hotbay_core::ids::{DriveId, NodeId, SessionNumber, VolumeId};
-use hotbay_core::message::Obstacle;
+use hotbay_core::message::{AgentProgram, Obstacle};
+use hotbay_core::volume::orders::StagedAs;
 use hotbay_registry::{Key, Kind, Registry};
 
 use crate::people::{Stopped, patiently};
@@ -22,6 +23,8 @@ const VOLUMES_AT_ONCE: usize = 1_000;
 pub(super) const WAITING: &str = "Waiting";
 /// A device is not on its machine.
 pub(super) const MISSING: &str = "Missing";
+/// Pods have a dummy in the place of a volume.
+pub(super) const FAKE_ATTACH: &str = "FakeAttach";
 /// A device somewhere cannot be told from the drive.
 pub(super) const IDENTITY_CONFLICT: &str = "IdentityConflict";
 
@@ -32,6 +35,8 @@ pub(super) struct NodeSeen {
     pub(super) name: String,
     pub(super) session: Option<SessionNumber>,
     pub(super) incarnation: Option<String>,
+    /// The agent that registered last, if one has since this leader leads.
+    pub(super) program: Option<AgentProgram>,
     pub(super) silent_since_ms: Option<u64>,
     pub(super) duplicate_ms: Option<u64>,
     pub(super) purged: bool,
@@ -131,11 +136,13 @@ fn node(cluster: &Cluster, known: &cluster::Node, question: &Question) -> NodeSe
         true => cluster.keeps_host(record.id).iter().map(ToString::to_string).collect(),
         false => Vec::new(),
     };
+    let has_registered = known.session.is_some() || known.silent_since_ms.is_some();
     NodeSeen {
         id: record.id,
         name: record.name.to_string(),
         session: known.session.map(|session| session.number),
         incarnation: known.session.map(|session| session.incarnation.to_string()),
+        program: has_registered.then(|| known.program.clone()),
         silent_since_ms: known.silent_since_ms,
         duplicate_ms: known.duplicate_ms,
         purged: record.purged,
@@ -214,8 +221,9 @@ fn attachments<'a>(
                 Some(Told { kind: WAITING, reason: "WaitingForAgent", message })
             }
         };
+        let told = told.into_iter().chain(attachment.staged.as_ref().and_then(fake));
         let key = Key { kind: Kind::Attachment, id: record.id.to_bits() };
-        ThingSeen { key, node: Some(record.node), told: told.into_iter().collect() }
+        ThingSeen { key, node: Some(record.node), told: told.collect() }
     })
 }
 
@@ -226,6 +234,18 @@ fn inaccessible(cluster: &Cluster, known: &cluster::Volume, node: NodeId) -> Opt
     let is_heard = agent.session.is_some() || agent.silent_since_ms.is_some();
     let message = is_heard.then(|| cluster.inaccessible(known, node)).flatten()?;
     Some(Told { kind: INACCESSIBLE, reason: "Unreachable", message })
+}
+
+/// That pods have a dummy. It stays with them when the volume can be reached again, until they end.
+fn fake(staged: &StagedAs) -> Option<Told> {
+    match staged {
+        StagedAs::Fake { reason, .. } => Some(Told {
+            kind: FAKE_ATTACH,
+            reason: "DummyStaged",
+            message: format!("pods have a dummy in its place, since: {reason}"),
+        }),
+        StagedAs::Real | StagedAs::Unstaged => None,
+    }
 }
 
 /// What is waited for, in one word.

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::client::pages::Pages;
 use crate::client::{CallError, Client, WatchEvent};
 
 const NODES: &str = "/api/v1/nodes";
-const PAGE: usize = 500;
 
 /// The pause after a failure; doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -74,16 +74,16 @@ async fn round(client: &Client, machines: &watch::Sender<Machines>) -> Result<()
 }
 
 async fn list(client: &Client) -> Result<(BTreeSet<String>, String), CallError> {
-    let (mut names, mut token) = (BTreeSet::new(), String::new());
-    loop {
-        let path = format!("{NODES}?limit={PAGE}&continue={token}");
-        let list = client.get_metadata(&path).await?.done()?;
-        names.extend(list["items"].as_array().into_iter().flatten().filter_map(name));
-        match list["metadata"]["continue"].as_str() {
-            Some(next) if !next.is_empty() => next.clone_into(&mut token),
-            Some(_) | None => return Ok((names, resource_version(&list))),
+    let mut pages = Pages::of_metadata(client, NODES.to_owned());
+    let (mut names, mut version) = (BTreeSet::new(), String::new());
+    while let Some(page) = pages.next().await? {
+        if page.is_first {
+            names.clear();
         }
+        names.extend(page.items.iter().filter_map(name));
+        version = page.version;
     }
+    Ok((names, version))
 }
 
 fn tell(machines: &watch::Sender<Machines>, names: &BTreeSet<String>) {

@@ -33,7 +33,9 @@ use tokio::time::Instant;
 use self::look::{IDENTITY_CONFLICT, NodeSeen, Question, ThingSeen};
 use self::machines::Machines;
 use self::nodes::{Nodes, Verdict};
-use self::sayings::{Holds, Next, REWORDED_EVERY, Wanted, fields_of_drive, next};
+use self::sayings::{
+    Holds, Next, REWORDED_EVERY, Wanted, fields_of_attachment, fields_of_drive, next,
+};
 use crate::client::Client;
 use crate::people::{Stopped, Surroundings, decided, write_again};
 use crate::store::Objects;
@@ -251,7 +253,8 @@ impl Living {
         let may_reword = self.holds.may_reword(*key);
         let along = match key.kind {
             Kind::Drive => fields_of_drive(&wanted),
-            Kind::Registry | Kind::Node | Kind::Volume | Kind::Attachment => BTreeMap::new(),
+            Kind::Attachment => fields_of_attachment(&wanted),
+            Kind::Registry | Kind::Node | Kind::Volume => BTreeMap::new(),
         };
         let next = next(before, wanted, BTreeMap::new(), along, may_reword, (self.wall_ms)());
         self.worth(*key, &next)

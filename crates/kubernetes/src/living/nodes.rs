@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use hotbay_core::ids::{NodeId, SessionNumber};
+use hotbay_core::message::AgentProgram;
 use hotbay_registry::{Key, Kind};
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -197,6 +198,7 @@ impl Nodes {
         let noted = before.and_then(|said| said.fields.get("kubernetesNode")).cloned();
         let machine = if is_machine { Some(json!(node.name)) } else { noted };
         fields.extend(machine.map(|name| ("kubernetesNode", name)));
+        fields.extend(program(node, before));
         let along = heartbeat(node, may_come_back, before, now_ms);
         let mut next = next(before, wanted, fields, along, may_reword, now_ms);
         next.is_new |= node.session.is_some() && known.next_beat <= Instant::now();
@@ -260,6 +262,21 @@ fn node_gone(node: &NodeSeen, is_over: bool) -> Wanted {
         (true, true) => ("Forgetting", "its Kubernetes Node is gone".to_owned()),
     };
     Wanted { kind: NODE_GONE, holds: true, reason, message }
+}
+
+/// The release of its agent, and where that comes from. One that is away is no other one: what was noted stands until
+/// the next one has registered.
+fn program(node: &NodeSeen, before: Option<&Said>) -> BTreeMap<&'static str, Value> {
+    let noted = |field: &str| before.and_then(|said| said.fields.get(field)).cloned();
+    let [version, address] = match &node.program {
+        None => ["version", "address"].map(noted),
+        Some(AgentProgram { version, address }) => [
+            version.as_ref().map(|version| json!(version.to_string())),
+            address.map(|address| json!(address.to_string())),
+        ],
+    };
+    let fields = [("version", version), ("address", address)];
+    fields.into_iter().filter_map(|(field, value)| Some((field, value?))).collect()
 }
 
 /// When it was last heard, and the start of its agent: they go with a write and cause none.

@@ -105,6 +105,12 @@ pub(super) fn fields_of_drive(wanted: &[Wanted]) -> BTreeMap<&'static str, Value
     fields
 }
 
+/// The same of an attachment.
+pub(super) fn fields_of_attachment(wanted: &[Wanted]) -> BTreeMap<&'static str, Value> {
+    let is_fake = wanted.iter().any(|wanted| wanted.kind == super::look::FAKE_ATTACH);
+    is_fake.then(|| ("staged", json!("Fake"))).into_iter().collect()
+}
+
 /// Since when conditions hold that are not shown yet, and when things were last written.
 #[derive(Debug, Default)]
 pub(super) struct Holds {

@@ -5,6 +5,10 @@
 //!   kubectl annotate                          ──▶ object ──▶ record        (asked for as the API would)
 //! ```
 //!
+//! What counts on a claim counts on the Volume, too, where whoever looks after an application says how far it is with
+//! releasing it. Where both say something under one key the claim's word counts: it is its owner's, and stays where it
+//! is read again. What is written onto the Volume then is written over, and that is told.
+//!
 //! Who has changed something is known by [`SHOWN`], which is written with them: what was last shown. So an old
 //! manifest that is applied again turns nothing back, and what other programs write beside them is left alone.
 
@@ -12,23 +16,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hotbay_core::cluster::{Cluster, Notice, VolumeRequest};
 use hotbay_core::ids::VolumeId;
-use hotbay_core::volume::{FAKE_ATTACH, FAKE_DEVICE, IGNORE_IF_INACCESSIBLE};
+use hotbay_core::volume::{FAKE_ATTACH, FAKE_DEVICE};
 use hotbay_registry::{CallError, Key, Kind, Registry};
 use serde_json::{Map, Value, json};
 
 use super::calls::Change;
 use super::seen::Seen;
 use super::{Stopped, WHO, decided, patiently, words};
-use crate::claims::FROM_CLAIM;
+use crate::claims::{COUNTED, FROM_CLAIM, is_of_claim};
 
 /// Annotations as they are written.
 pub(super) type Annotations = BTreeMap<String, String>;
 
 /// On the object: the annotations that it was last given, as JSON.
 pub(super) const SHOWN: &str = "hotbay.dev/shown-annotations";
-
-/// What people may say on an object that has not been shown anything yet.
-const COUNTED: [&str; 1] = [IGNORE_IF_INACCESSIBLE];
 
 /// What is Hotbay's own to say.
 const KEPT: [&str; 3] = [FAKE_ATTACH, FAKE_DEVICE, FROM_CLAIM];
@@ -62,16 +63,26 @@ impl Annotated {
         this
     }
 
-    /// What people have changed since it was shown.
-    fn asked(&self, record: &Annotations) -> BTreeMap<String, Option<String>> {
+    /// What people have changed since it was shown, as far as that is theirs.
+    fn changed<'a>(&'a self, record: &'a Annotations) -> impl Iterator<Item = &'a String> {
         let keys: BTreeSet<_> = self.shown.keys().chain(self.now.keys()).collect();
-        let is_changed = |key: &&&String| {
-            let (shown, now) = (self.shown.get(**key), self.now.get(**key));
-            shown != now && now != record.get(**key) && !self.too_long.contains(**key)
+        let is_changed = |key: &&String| {
+            let (shown, now) = (self.shown.get(*key), self.now.get(*key));
+            shown != now && now != record.get(*key) && !self.too_long.contains(*key)
         };
-        let is_theirs = |key: &&&String| !KEPT.contains(&key.as_str());
-        let changed = keys.iter().filter(is_changed).filter(is_theirs);
-        changed.map(|key| ((*key).clone(), self.now.get(*key).cloned())).collect()
+        let is_theirs = |key: &&String| !KEPT.contains(&key.as_str());
+        keys.into_iter().filter(is_theirs).filter(is_changed)
+    }
+
+    /// What of it is asked for.
+    fn asked(&self, record: &Annotations) -> BTreeMap<String, Option<String>> {
+        let changed = self.changed(record).filter(|key| !is_of_claim(record, key));
+        changed.map(|key| (key.clone(), self.now.get(key).cloned())).collect()
+    }
+
+    /// What of it the claim says already.
+    fn disputed<'a>(&'a self, record: &'a Annotations) -> Option<&'a String> {
+        self.changed(record).find(|key| is_of_claim(record, key))
     }
 
     fn is(&self, record: &Annotations) -> bool {
@@ -123,6 +134,10 @@ pub(super) async fn look(
     mut record: Annotations,
 ) -> Result<Looked, Stopped> {
     let mut looked = Looked::default();
+    if let Some(disputed) = seen.annotated.disputed(&record) {
+        let why = format!("its claim says {disputed}, and what that says counts");
+        looked.notice = Some(words::not_annotated(key, &seen.entry.name, &why));
+    }
     let changes = seen.annotated.asked(&record);
     if !changes.is_empty() {
         let asked = || {
@@ -158,6 +173,8 @@ fn refused<T>(answer: Result<T, CallError>) -> Result<Option<String>, CallError>
 
 #[cfg(test)]
 mod tests {
+    use hotbay_core::volume::{IGNORE_IF_INACCESSIBLE, RELEASE};
+
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> Annotations {
@@ -197,6 +214,23 @@ mod tests {
         assert!(Annotated::of(&seen).show(&record, &mut seen));
         assert_eq!(seen["metadata"]["annotations"][FAKE_ATTACH], "yes");
         assert_eq!(seen["metadata"]["annotations"]["unknown"], "x");
+    }
+
+    #[test]
+    fn the_claim_has_the_last_word_where_it_says_something() {
+        let record = map(&[(RELEASE[1], "processing"), (FROM_CLAIM, RELEASE[1])]);
+        let mut seen = object(json!({}));
+        assert!(Annotated::of(&seen).show(&record, &mut seen));
+        let annotations = &mut seen["metadata"]["annotations"];
+        annotations[RELEASE[1]] = json!("completed");
+        annotations[RELEASE[2]] = json!("50");
+        let annotated = Annotated::of(&seen);
+        let expected = BTreeMap::from([(RELEASE[2].to_owned(), Some("50".to_owned()))]);
+        assert_eq!(annotated.asked(&record), expected);
+        assert_eq!(annotated.disputed(&record).unwrap(), RELEASE[1]);
+        // Also where it is taken off.
+        seen["metadata"]["annotations"].as_object_mut().unwrap().remove(RELEASE[1]);
+        assert_eq!(Annotated::of(&seen).disputed(&record).unwrap(), RELEASE[1]);
     }
 
     /// A saved manifest has what was shown when it was saved.

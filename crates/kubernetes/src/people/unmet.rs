@@ -13,7 +13,7 @@ use super::asks;
 use super::calls::Change;
 use super::pending::Listed;
 use super::seen::Seen;
-use super::wishes::{Told, next_time};
+use super::wishes::{Told, due_now, next_time};
 use super::{Stopped, Surroundings, WHO, patiently};
 use crate::resource::Resource;
 use crate::store::Objects;
@@ -24,9 +24,6 @@ const LATEST: Duration = Duration::from_secs(30);
 
 /// Wishes that are tried again; more than this wait until their objects change.
 const WAITING_MOST: usize = 10_000;
-
-/// How many are tried again in one go; the others come next.
-const AGAIN_MOST: usize = 100;
 
 /// Why there is no record for a wish.
 struct Fault {
@@ -77,6 +74,11 @@ impl Unmet {
 
     /// Tries to meet a wish. Gives the status to write if it cannot be met, and that is news.
     pub(super) async fn meet(&mut self, seen: Seen) -> Result<Option<(Seen, Change)>, Stopped> {
+        // It has been decided, and is written to the object as soon as that can be: there is nothing more to ask for.
+        if self.objects.key_of(&seen.entry.uid).is_some() {
+            self.forget(&seen.entry.uid);
+            return Ok(None);
+        }
         let met = match seen.resource {
             Resource::Volume => self.make_volume(&seen).await?,
             Resource::Attachment => self.attach(&seen).await?,
@@ -105,9 +107,8 @@ impl Unmet {
 
     /// Tries again what may have become possible.
     pub(super) async fn meet_again(&mut self) -> Result<Vec<(Seen, Change)>, Stopped> {
-        let now = Instant::now();
-        let due = self.waiting.values().filter(|waiting| waiting.due <= now);
-        let due: Vec<_> = due.take(AGAIN_MOST).map(|waiting| waiting.seen.clone()).collect();
+        let due = due_now(self.waiting.values().map(|waiting| (waiting.due, &waiting.seen)));
+        let due: Vec<_> = due.into_iter().cloned().collect();
         let mut changes = Vec::new();
         for seen in due {
             changes.extend(self.meet(seen).await?);
@@ -221,8 +222,11 @@ impl Unmet {
             | CallError::NotDurable { .. }
             | CallError::Stopped => "Unavailable",
         };
-        // What is decided is written to the object as soon as that can be.
-        if !matches!(error, CallError::NotDurable { .. }) {
+        // What is decided is written to the object as soon as that can be. What cannot be said now may also have been a
+        // refusal, or be about another record.
+        let may_be_decided = matches!(error, CallError::NotDurable { .. });
+        let present = || self.registry.present(vec![key]);
+        if !may_be_decided || patiently(present).await?.is_empty() {
             self.objects.disown(key, &seen.entry.uid);
         }
         Ok(Err(Fault::passing(reason, error.to_string())))

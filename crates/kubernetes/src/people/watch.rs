@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::pending::{Listed, Pending};
 use super::seen::Seen;
+use crate::client::pages::Pages;
 use crate::client::{CallError, Client, WatchEvent};
 use crate::resource::Resource;
-use crate::store::list::page;
 use crate::store::write::unknown_kind;
 
 /// The pause after a failure; doubles up to the longest.
@@ -85,32 +85,22 @@ impl Watching {
     }
 
     async fn list(&self) -> Result<String, Ended> {
-        let (mut uids, mut token) = (HashSet::new(), String::new());
-        loop {
-            let mut list = self.client.get(&page(self.resource, &token)).await?.done()?;
-            if let Value::Array(items) = list["items"].take() {
-                for object in items {
-                    let Some(seen) = self.seen(object) else { continue };
-                    uids.insert(seen.entry.uid.clone());
-                    self.news.tell(seen, false);
-                }
+        let mut pages = Pages::of(&self.client, self.resource.path());
+        let (mut uids, mut version) = (HashSet::new(), String::new());
+        while let Some(page) = pages.next().await? {
+            if page.is_first {
+                uids.clear();
             }
-            let metadata = &list["metadata"];
-            match metadata["continue"].as_str() {
-                Some(next) if !next.is_empty() => next.clone_into(&mut token),
-                Some(_) | None => {
-                    let version =
-                        metadata["resourceVersion"].as_str().unwrap_or_default().to_owned();
-                    let number = version.parse().unwrap_or(0);
-                    self.news.tell_listed(Listed {
-                        resource: self.resource,
-                        version: number,
-                        uids,
-                    });
-                    return Ok(version);
-                }
+            for object in page.items {
+                let Some(seen) = self.seen(object) else { continue };
+                uids.insert(seen.entry.uid.clone());
+                self.news.tell(seen, false);
             }
+            version = page.version;
         }
+        let (resource, number) = (self.resource, version.parse().unwrap_or(0));
+        self.news.tell_listed(Listed { resource, version: number, uids });
+        Ok(version)
     }
 
     /// One watch, until the server ends it, as it does from time to time. It can be followed by another from the same

@@ -36,6 +36,15 @@ pub(super) fn next_time(since: Instant, latest: Duration) -> Instant {
     Instant::now() + (since.elapsed() / 10).clamp(SOONEST, latest)
 }
 
+/// Of what is to be asked for again at its time, that which is due and is asked for now. Who has waited longest comes
+/// first: however many wishes there are, none is passed over.
+pub(super) fn due_now<T>(waiting: impl Iterator<Item = (Instant, T)>) -> Vec<T> {
+    let now = Instant::now();
+    let mut due: Vec<_> = waiting.filter(|(due, _)| *due <= now).collect();
+    due.sort_by_key(|(due, _)| *due);
+    due.into_iter().take(AGAIN_MOST).map(|(_, what)| what).collect()
+}
+
 /// The answer to a wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Told {
@@ -157,11 +166,8 @@ impl Wishes {
 
     /// Asks again for what is not done yet. Gives the objects whose answers have changed.
     pub(super) async fn ask_again(&mut self) -> Result<Vec<Key>, Stopped> {
-        let now = Instant::now();
-        let due = self.open.iter().filter(|(_, open)| open.due <= now).map(|(key, _)| *key);
-        let due: Vec<_> = due.take(AGAIN_MOST).collect();
         let mut changed = Vec::new();
-        for key in due {
+        for key in due_now(self.open.iter().map(|(key, open)| (open.due, *key))) {
             let Some(open) = self.open.remove(&key) else { continue };
             // Its object was deleted, and the wish with it.
             if self.objects.get(key).is_none_or(|entry| entry.uid != open.uid) {
@@ -346,5 +352,30 @@ fn plain_words(code: Code, removes: bool) -> &'static str {
         Code::Already => "it was so already",
         Code::TryAgain => "it is under way",
         Code::InvalidState | Code::NotFound | Code::Argument => "it cannot be done",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The story: what was due was taken in the order of a hash map. With more wishes than are asked for in one go,
+    /// those that came first in it were asked for again and again, and some others never.
+    #[tokio::test(start_paused = true)]
+    async fn of_many_wishes_none_is_passed_over() {
+        let began = Instant::now();
+        let wishes = 35 * AGAIN_MOST;
+        let mut waiting: HashMap<_, _> = (0..wishes).map(|wish| (wish, (began, 0))).collect();
+        for round in 1..=105 {
+            let asked = due_now(waiting.iter().map(|(wish, (due, _))| (*due, *wish)));
+            assert_eq!(asked.len(), AGAIN_MOST);
+            for wish in asked {
+                let times = waiting[&wish].1 + 1;
+                waiting.insert(wish, (next_time(began, LATEST), times));
+            }
+            let (least, most) = (round / 35, (round + 34) / 35);
+            assert!(waiting.values().all(|(_, times)| (least..=most).contains(times)), "{round}");
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
     }
 }

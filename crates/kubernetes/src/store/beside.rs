@@ -58,9 +58,12 @@ fn fields_of(resource: Resource) -> &'static [&'static str] {
             "drives",
             "drivesInOperation",
             "kubernetesNode",
+            "version",
+            "address",
         ],
         Resource::Drive => &["waitingFor", "present"],
-        Resource::Registry | Resource::Volume | Resource::Attachment => &[],
+        Resource::Attachment => &["staged"],
+        Resource::Registry | Resource::Volume => &[],
     }
 }
 

@@ -14,6 +14,7 @@ pub(crate) mod beside;
 pub(crate) mod entry;
 pub(crate) mod list;
 pub(crate) mod objects;
+mod origin;
 mod runner;
 pub(crate) mod write;
 
@@ -21,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use hotbay_core::order::Term;
-use hotbay_registry::store::{WhenEnded, refuse_too_long};
+use hotbay_registry::store::{Origin, WhenEnded, refuse_too_long};
 use hotbay_registry::{Key, Kind, Store, StoreError, Write};
 use serde_json::Value;
 
@@ -203,6 +204,15 @@ impl Store for CustomResourceStore {
     fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError> {
         let mut loaded = self.load_kinds([Resource::of(key.kind)])?;
         Ok(loaded.records.remove(key).map(|(_, value)| value))
+    }
+
+    fn origin(&mut self) -> Result<Origin, StoreError> {
+        let api = self.api.clone();
+        let cluster = self.runner.run(async move { origin::cluster(&api).await })?;
+        let loaded = self.load_kinds(Resource::ALL)?;
+        let terms = loaded.records.into_values().filter_map(|(term, _)| term);
+        let newest_term = terms.max_by_key(|term| term.number);
+        Ok(Origin { cluster: Some(cluster), newest_term })
     }
 
     fn is_shared(&self) -> bool {

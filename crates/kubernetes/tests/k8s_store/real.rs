@@ -1,5 +1,6 @@
 //! What only a real server has.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use hotbay_core::ids::{ClusterId, TermId};
@@ -12,6 +13,7 @@ use crate::behaviour::{Place, Records, apply, key, load, put};
 use crate::people::People;
 use crate::piped::fill;
 use crate::server;
+use crate::server::NAMES;
 
 /// More objects than fit one page.
 #[test]
@@ -202,4 +204,30 @@ fn a_registry_takes_the_lead_and_the_next_one_succeeds_it() {
     assert!(matches!(error, StoreError::Deposed { .. }), "{error}");
     let record = server.open().read(&Key { kind: Kind::Registry, id: 0 }).unwrap().unwrap();
     assert!(!String::from_utf8(record).unwrap().contains("\"newest_certificate\":1"));
+}
+
+/// The story: a test that takes the definitions away failed while they were gone, and every test after it failed as
+/// well: each began by listing objects of kinds that nobody knew.
+#[test]
+fn what_a_failed_test_leaves_is_mended_by_the_next() {
+    let server = server();
+    let fails = || {
+        let server = server.clone();
+        let people = People::on(&server);
+        people.create("volumes", "Volume", "held", json!({ "sizeBytes": 4096 }));
+        people.edit("volumes", |volume| {
+            volume["metadata"]["finalizers"] = json!(["example.com/held"]);
+        });
+        let delete = [&["delete", "--wait=false"][..], &NAMES].concat();
+        server.kubectl().run(&delete).unwrap();
+        server.plane().stop_api_server().unwrap();
+        std::panic::resume_unwind(Box::new("a test that fails"));
+    };
+    assert!(catch_unwind(AssertUnwindSafe(fails)).is_err());
+    assert!(server.is_broken());
+    server.make_ready();
+    let people = People::on(&server);
+    assert_eq!(people.count(), 0);
+    people.create("volumes", "Volume", "next", json!({ "sizeBytes": 4096 }));
+    assert!(!server.is_broken());
 }

@@ -84,7 +84,7 @@ impl Machine {
         Ok(session)
     }
 
-    /// Nothing is answered any more.
+    /// Nothing is answered any more, until it starts anew.
     pub(crate) fn fall_silent(&self) {
         self.disks().is_silent = true;
     }
@@ -178,6 +178,7 @@ impl Machine {
         let mut disks = self.disks();
         let incarnation = Incarnation::from_bits(INCARNATION + disks.starts);
         disks.starts += 1;
+        disks.is_silent = false;
         let uses = disks.uses.clone().into_iter();
         Registration {
             incarnation,
@@ -215,5 +216,6 @@ pub(crate) fn registration(drives: usize) -> Registration {
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
     }
 }

@@ -31,17 +31,12 @@ fn shown(world: &World, key: &str) -> Value {
 
 /// As `kubectl annotate` does.
 fn edit(world: &World, change: impl Fn(&mut Value)) {
-    loop {
-        let mut object = world.people.named("volumes", VOLUME);
+    world.edit("volumes", VOLUME, "", |object| {
         if object["metadata"]["annotations"].is_null() {
             object["metadata"]["annotations"] = json!({});
         }
         change(&mut object["metadata"]["annotations"]);
-        match world.people.call(Method::PUT, &format!("volumes/{VOLUME}"), &object) {
-            (200, _) => return,
-            (code, answer) => assert_eq!(code, 409, "{answer}"),
-        }
-    }
+    });
 }
 
 #[test]

@@ -220,10 +220,13 @@ fn at_rest_a_node_is_written_at_its_pace_and_no_drive() {
     world.wait(agent::join(&world.registry, 5));
     world.add("S0");
     until_ready(&world, "True");
-    let (writes, before) = (world.store.writes(), drives(&world));
+    world.until("the node says so", || node(&world)["status"]["drivesInOperation"] == 1);
+    let (writes, before, began) = (world.store.writes(), drives(&world), Instant::now());
     std::thread::sleep(Duration::from_secs(4));
     let written = world.store.writes() - writes;
-    assert!((2..=5).contains(&written), "{written} in 4 s");
+    // A slow machine may have slept for longer.
+    let most = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
+    assert!((2..=most).contains(&written), "{written} in {:?}", began.elapsed());
     assert_eq!(drives(&world), before);
 }
 

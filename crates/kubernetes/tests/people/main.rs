@@ -7,6 +7,8 @@ mod agent;
 mod annotations;
 mod cases;
 mod claims;
+mod deep;
+mod dummies;
 #[path = "../store/fake.rs"]
 mod fake;
 #[path = "../store/faults.rs"]
@@ -16,13 +18,21 @@ mod gaps;
 mod gone_wishes;
 mod lives;
 mod living;
+mod long_lists;
+mod lost_registry;
 #[path = "../store/people.rs"]
 #[expect(dead_code, reason = "other tests use more of it")]
 mod people;
+mod programs;
+mod published;
 mod put_back;
 mod raced_wishes;
 mod refused_specs;
+mod release_words;
+mod stranded;
 mod unwritable;
+mod unwritten_wishes;
+mod waits;
 mod wishes;
 mod world;
 

@@ -10,16 +10,8 @@ use crate::world::{World, condition};
 
 const NODE: &str = "storagenodes/node-a";
 
-/// As `kubectl patch` does: a controller that writes meanwhile does not stop it.
 fn patch(world: &World, field: &str, value: &Value) {
-    loop {
-        let mut object = world.people.named("storagenodes", "node-a");
-        object["spec"][field] = value.clone();
-        match world.people.call(Method::PUT, NODE, &object) {
-            (200, _) => return,
-            (code, answer) => assert_eq!(code, 409, "{answer}"),
-        }
-    }
+    world.edit("storagenodes", "node-a", "", |object| object["spec"][field] = value.clone());
 }
 
 /// Waits until the spec of this generation has this answer, and that was seen as well.

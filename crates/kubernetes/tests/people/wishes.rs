@@ -9,21 +9,15 @@ use serde_json::{Value, json};
 use crate::world::{VOLUME, World, condition};
 
 /// What `kubectl patch --type merge` does to a spec.
-/// As kubectl patch does: a controller that writes meanwhile does not stop it.
 fn patch(world: &World, plural: &str, name: &str, spec: &Value) {
-    loop {
-        let mut object = world.people.named(plural, name);
+    world.edit(plural, name, "", |object| {
         for (field, value) in spec.as_object().unwrap() {
             match value {
                 Value::Null => drop(object["spec"].as_object_mut().unwrap().remove(field)),
                 value => object["spec"][field] = value.clone(),
             }
         }
-        match world.people.call(Method::PUT, &format!("{plural}/{name}"), &object) {
-            (200, _) => return,
-            (code, answer) => assert_eq!(code, 409, "{answer}"),
-        }
-    }
+    });
 }
 
 fn state(world: &World, serial: &str) -> State {
@@ -57,7 +51,7 @@ fn a_drive_goes_in_and_out_of_operation_by_its_spec() {
     assert_eq!(state(&world, "S0"), State::Attached);
     // The same manifest again, after somebody else has removed the drive: no wish.
     let target = Target { host: None, device: "S0".into() };
-    while world.act(Action::RemoveDevice(target.clone())) != Code::Ok {}
+    world.until("removed", || world.act(Action::RemoveDevice(target.clone())) == Code::Ok);
     patch(&world, "drives", &name, &json!({ "inOperation": true }));
     let before = world.settled();
     assert_eq!(state(&world, "S0"), State::Detached);

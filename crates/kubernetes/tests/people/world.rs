@@ -9,6 +9,7 @@ use hotbay_core::ids::{AttachmentId, ClusterId, NodeId, SessionNumber, TermId, V
 use hotbay_core::volume::class::Class;
 use hotbay_core::volume::{Size, Wish};
 use hotbay_kubernetes::living::{self, Times};
+use hotbay_kubernetes::store::Objects;
 use hotbay_kubernetes::{CustomResourceStore, people};
 use hotbay_registry::{Ended, Registry, StartError, Surroundings};
 use serde_json::Value;
@@ -52,6 +53,8 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) people: People,
     pub(crate) registry: Registry,
+    /// What the store knows.
+    pub(crate) objects: Objects,
     /// The machine of the node, if there is one.
     machine: Machine,
     /// Calls of the store, and of the one who follows.
@@ -94,7 +97,7 @@ impl World {
         self.wait(session).unwrap().unwrap().number
     }
 
-    /// From now on the agent answers nothing, and is connected.
+    /// From now on the agent answers nothing, and is connected, until it starts anew.
     pub(crate) fn agent_falls_silent(&self) {
         self.machine.fall_silent();
     }
@@ -144,7 +147,7 @@ impl World {
             .build()
             .unwrap();
         let follower = Faults::default();
-        let (registry, ended, following, living) = {
+        let (registry, objects, ended, following, living) = {
             let _on_it = runtime.enter();
             let connect = || Ok::<_, std::convert::Infallible>(store.before(server.client()));
             let records = CustomResourceStore::new(connect).unwrap();
@@ -160,8 +163,8 @@ impl World {
             let client = follower.before(server.client());
             let living =
                 living::follow(client.clone(), registry.clone(), objects.clone(), OUTSIDE, times);
-            let follow = people::follow(client, registry.clone(), objects, OUTSIDE);
-            (registry, ended, runtime.spawn(follow), runtime.spawn(living))
+            let follow = people::follow(client, registry.clone(), objects.clone(), OUTSIDE);
+            (registry, objects, ended, runtime.spawn(follow), runtime.spawn(living))
         };
         let people = People::on(&server);
         let machine = Machine::default();
@@ -169,6 +172,7 @@ impl World {
             server,
             people,
             registry,
+            objects,
             machine,
             store,
             follower,
@@ -214,13 +218,29 @@ impl World {
     /// Waits until nothing is written any more; says how many writes there were.
     pub(crate) fn settled(&self) -> usize {
         let writes = || self.store.writes() + self.follower.writes();
+        let writing = || self.store.writing() + self.follower.writing();
+        let since = Instant::now();
         loop {
             let before = writes();
             std::thread::sleep(A_WHILE);
-            if writes() == before {
+            // On a slow machine one call may take longer.
+            if writing() == 0 && writes() == before {
                 return before;
             }
+            assert!(since.elapsed() < LIMIT, "there is always something to write");
         }
+    }
+
+    /// Changes an object, or what is below it, as `kubectl patch` does: who writes it meanwhile does not stop that.
+    pub(crate) fn edit(&self, plural: &str, name: &str, below: &str, change: impl Fn(&mut Value)) {
+        let path = format!("{plural}/{name}{below}");
+        self.until("changed", || {
+            let mut object = self.people.named(plural, name);
+            change(&mut object);
+            let (code, answer) = self.people.call(http::Method::PUT, &path, &object);
+            assert!(code == 200 || code == 409, "{code} {answer}");
+            code == 200
+        });
     }
 
     pub(crate) fn request(&self, request: VolumeRequest) {

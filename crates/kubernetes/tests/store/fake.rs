@@ -100,6 +100,17 @@ impl Fake {
         Backup { version: state.version, objects: state.objects } = backup;
     }
 
+    /// Somebody writes a record of so many levels, as kubectl could: this server itself would not read it.
+    #[allow(dead_code, reason = "for tests of what is too deep")]
+    pub(crate) fn deepen(&self, plural: &str, name: &str, levels: usize) {
+        let mut state = self.state.lock().unwrap();
+        let at = (plural.to_owned(), name.to_owned());
+        let old = state.objects[&at].clone();
+        let mut object = old.clone();
+        object["status"]["record"] = (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+        assert_eq!(state.keep(at, old, object).0, 200);
+    }
+
     /// Deletes what is there without a word to those who watch.
     #[allow(dead_code, reason = "for tests that watch")]
     pub(crate) fn lose(&self, plural: &str) {
@@ -192,8 +203,13 @@ impl State {
 
     fn answer(&mut self, method: &Method, path: &str, body: Value) -> Answered {
         let ours = path.strip_prefix("/apis/hotbay.dev/v1alpha1/");
-        let Some(path) = ours.or(path.strip_prefix("/api/v1/")) else { return not_found() };
+        let events = path.strip_prefix("/apis/events.k8s.io/v1/namespaces/default/");
+        let others = events.or(path.strip_prefix("/api/v1/"));
+        let Some(path) = ours.or(others) else { return not_found() };
         let parts: Vec<_> = path.split('/').collect();
+        if events.is_some() && method == Method::PUT && !self.may_replace_event(parts[1], &body) {
+            return refusal(422, "Invalid");
+        }
         if self.without_definitions && ours.is_some() {
             return not_found();
         }
@@ -205,6 +221,7 @@ impl State {
                 let version = self.version.to_string();
                 (200, json!({ "items": items, "metadata": { "resourceVersion": version } }))
             }
+            ("GET", ["kube-system"]) => (200, json!({ "metadata": { "uid": "uid-0" } })),
             ("GET", [name]) => match self.objects.get(&at(name)) {
                 Some(object) => (200, object.clone()),
                 None => not_found(),
@@ -218,6 +235,17 @@ impl State {
             ("DELETE", [name]) => self.delete(at(name), &body),
             _ => refusal(405, "MethodNotAllowed"),
         }
+    }
+
+    /// Of an event only the count may change, and that is one of many.
+    fn may_replace_event(&self, name: &str, event: &Value) -> bool {
+        let Some(old) = self.objects.get(&("events".to_owned(), name.to_owned())) else {
+            return true;
+        };
+        let fixed = ["reason", "note", "type", "action", "regarding", "eventTime"];
+        let is_timed = event["series"]["lastObservedTime"].is_string();
+        let counts = is_timed && event["series"]["count"].as_u64().is_some_and(|count| count > 1);
+        counts && fixed.iter().all(|field| event[*field] == old[*field])
     }
 
     /// Leaves of a list what was asked for. All its pages are of the same moment.

@@ -37,6 +37,10 @@ pub(crate) struct Faults {
 struct State {
     calls: usize,
     writes: usize,
+    /// Those that have no answer yet.
+    writing: usize,
+    /// The addresses of all that was read.
+    reads: Vec<String>,
     planned: Option<(usize, Fault)>,
     /// Those that wait for calls to certain addresses.
     on: Vec<Waiting>,
@@ -92,6 +96,16 @@ impl Faults {
         self.state.lock().unwrap().writes
     }
 
+    /// How many of them are under way.
+    pub(crate) fn writing(&self) -> usize {
+        self.state.lock().unwrap().writing
+    }
+
+    /// How often an address with this in it was read.
+    pub(crate) fn reads(&self, address: &str) -> usize {
+        self.state.lock().unwrap().reads.iter().filter(|read| read.contains(address)).count()
+    }
+
     pub(crate) fn was_met(&self) -> bool {
         *self.met.borrow()
     }
@@ -107,14 +121,18 @@ impl Faults {
         let mut state = self.state.lock().unwrap();
         let number = state.calls;
         state.calls += 1;
-        if method != Method::GET {
-            state.writes += 1;
+        let address = call.uri().to_string();
+        match *method == Method::GET {
+            true => state.reads.push(address.clone()),
+            false => {
+                state.writes += 1;
+                state.writing += 1;
+            }
         }
         if state.cut_after.is_some_and(|most| state.writes > most) {
             self.met.send_replace(true);
             return Some(Fault::Cut);
         }
-        let address = call.uri().to_string();
         let waits = |on: &&mut Waiting| on.left > 0 && on.method == method;
         let mut waiting = state.on.iter_mut().filter(waits);
         if let Some(on) = waiting.find(|on| address.contains(on.address)) {
@@ -144,7 +162,22 @@ struct Faulty {
 impl Transport for Faulty {
     fn send(&self, call: Call) -> Sending {
         let fault = self.faults.next(&call);
-        Box::pin(answer(self.client.clone(), call, fault))
+        let is_write = call.method() != Method::GET;
+        let under_way = is_write.then(|| UnderWay(Arc::clone(&self.faults.state)));
+        let answer = answer(self.client.clone(), call, fault);
+        Box::pin(async move {
+            let _until_answered = under_way;
+            answer.await
+        })
+    }
+}
+
+/// A write that has no answer yet. Its caller may give it up.
+struct UnderWay(Arc<Mutex<State>>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().writing -= 1;
     }
 }
 

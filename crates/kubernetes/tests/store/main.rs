@@ -8,6 +8,7 @@ mod back;
 #[expect(dead_code, reason = "other stores use more of it")]
 mod behaviour;
 mod cases;
+mod deep;
 mod fake;
 #[expect(dead_code, reason = "other tests use more of it")]
 mod faults;

@@ -16,7 +16,7 @@ use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::agent::{Agent, AgentRecord, AttachAtStart, Effect, Event, Identity};
 use hotbay_core::device::Observed;
 use hotbay_core::ids::{DriveId, Incarnation, MachineId, NodeName, VolumeId};
-use hotbay_core::message::NodeCondition;
+use hotbay_core::message::{AgentVersion, NodeCondition};
 use hotbay_core::node_labels::NodeLabels;
 use hotbay_core::order::OrderId;
 use hotbay_core::rules::Rules;
@@ -70,6 +70,8 @@ pub struct Config {
     pub receive_buffer: Option<usize>,
     /// What to open before the registry has said anything.
     pub at_start: AttachAtStart,
+    /// The release that this is.
+    pub version: AgentVersion,
     /// Freshly drawn for this start.
     pub incarnation: Incarnation,
     /// Freshly drawn, for a folder that has no id yet.
@@ -132,6 +134,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), N
         agent,
         name: config.name,
         labels: config.labels,
+        version: config.version,
         machine,
         state_dir,
         drives,
@@ -185,6 +188,7 @@ struct Shell {
     agent: Agent,
     name: NodeName,
     labels: NodeLabels,
+    version: AgentVersion,
     machine: MachineId,
     state_dir: StateDir,
     drives: Drives,
@@ -307,6 +311,7 @@ impl Shell {
                 registration.conditions.clone_from(&self.told);
                 registration.labels.clone_from(&self.labels);
                 registration.device_mapper = has_device_mapper();
+                registration.program.version = Some(self.version.clone());
                 let answer_by = Instant::now() + REGISTRATION_LIMIT;
                 let connection = Connection { number: connection, to_registry, answer_by };
                 self.connection = Some(connection);

@@ -44,6 +44,7 @@ impl Rig {
             agent,
             name: "node-a".parse().unwrap(),
             labels: Default::default(),
+            version: "1.2.3".parse().unwrap(),
             machine: MachineId::from_bits(6),
             state_dir: StateDir::open(&dir.path().join("state"), |_| {}).unwrap(),
             drives: Drives::new(workers.clone(), ends.clone()),

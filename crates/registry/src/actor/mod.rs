@@ -27,7 +27,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use hotbay_core::cluster::{
-    AutoAdd, Cluster, Event, FreshIds, Ground, Notice, Refused, Reply, VolumeRequest,
+    AutoAdd, Cluster, Event, FreshIds, Ground, Notice, Refused, RegistryRecord, Reply,
+    VolumeRequest,
 };
 use hotbay_core::cms::{Action, Outcome};
 use hotbay_core::device::Observed;
@@ -47,7 +48,7 @@ use crate::codec::{self, Unreadable};
 use crate::mandate::Mandate;
 use crate::stats::{Stats, action_kind, answer_kind};
 use crate::store::error::StoreError;
-use crate::store::{Key, Store};
+use crate::store::{Key, Origin, Store};
 
 /// How many commands wait before callers have to.
 const COMMANDS_WAITING: usize = 4_096;
@@ -178,7 +179,7 @@ impl Registry {
         mut store: S,
         surroundings: Surroundings,
     ) -> Result<(Self, Ended), StartError> {
-        let records = match store.is_shared() {
+        let mut records = codec::decode(match store.is_shared() {
             // The rest is read when the new term stands: until then others may write it.
             true => store
                 .read(&Key::REGISTRY)?
@@ -186,13 +187,14 @@ impl Registry {
                 .into_iter()
                 .collect(),
             false => store.load()?,
-        };
-        let (mut cluster, writes) = Cluster::lead(
-            Rules::default(),
-            codec::decode(records)?,
-            surroundings.cluster,
-            surroundings.term,
-        );
+        })?;
+        let mut of = surroundings.cluster;
+        if records.registry.is_none() {
+            let Origin { cluster, newest_term } = store.origin()?;
+            of = cluster.unwrap_or(of);
+            records.registry = newest_term.map(|term| RegistryRecord::after(of, term));
+        }
+        let (mut cluster, writes) = Cluster::lead(Rules::default(), records, of, surroundings.term);
         let writes: Vec<_> = writes.iter().map(codec::encode).collect();
         (surroundings.checkpoint)("registry-term-decided");
         // Loading may have taken longer than the lead lasted: the next leader must not be deposed by a term of ours.
@@ -201,14 +203,16 @@ impl Registry {
         }
         store.commit(&writes)?;
         (surroundings.checkpoint)("registry-term-durable");
+        let mut over = Vec::new();
         if store.is_shared() {
             let records = codec::decode(store.load()?)?;
-            let ours = cluster.term();
+            let (ours, held) = (cluster.term(), records.attachments.clone());
             let by = records.registry.as_ref().and_then(|registry| registry.terms.last().copied());
             cluster = cluster.lead_on(records).ok_or_else(|| {
                 let object = "the registry".to_owned();
                 StoreError::Deposed { object, by: by.unwrap_or(ours), ours }
             })?;
+            over = cluster.uses_over(&held);
         }
         let cluster = cluster.adding_by(surroundings.auto_add.clone());
         let (commands, inbox) = mpsc::channel(COMMANDS_WAITING);
@@ -227,7 +231,7 @@ impl Registry {
         };
         let actor = run::Actor::new(cluster, mandate, surroundings, (writer, by_record), shown);
         tokio::spawn(async move {
-            if let Err(error) = actor.run(inbox, written).await {
+            if let Err(error) = actor.run(over, inbox, written).await {
                 // Nobody may be left to hear it when the process ends.
                 ended_with.send(error).unwrap_or_default();
             }

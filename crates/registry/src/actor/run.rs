@@ -9,7 +9,7 @@ use hotbay_core::cluster::{
     Write as Change,
 };
 use hotbay_core::gate::Gate;
-use hotbay_core::ids::{DriveId, SessionNumber};
+use hotbay_core::ids::{AttachmentId, DriveId, SessionNumber};
 use hotbay_core::message::AnswerResult;
 use hotbay_core::order::OrderId;
 use hotbay_core::pace::{Monotonic, Pace};
@@ -97,12 +97,18 @@ impl Actor {
         }
     }
 
-    /// Runs until every handle is dropped, until the store cannot be used any more, or until the lead is over.
+    /// Runs until every handle is dropped, until the store cannot be used any more, or until the lead is over. First it
+    /// removes the records of uses that were over before it began.
     pub(super) async fn run(
         mut self,
+        over: Vec<AttachmentId>,
         mut inbox: mpsc::Receiver<Command>,
         mut written: mpsc::UnboundedReceiver<Written>,
     ) -> Result<(), StoreError> {
+        if !self.mandate.holds() {
+            return Err(StoreError::LeadEnded);
+        }
+        self.remove_over(over);
         let mut commands = Vec::new();
         loop {
             let next_due = self.pace.next();
@@ -312,6 +318,14 @@ impl Actor {
         let batch = self.collecting.get_or_insert_with(new);
         batch.callers += 1;
         batch.writes.extend(actions.iter().flat_map(|writes| writes_of(writes)));
+    }
+
+    /// Each is an action of its own: none waits for another.
+    fn remove_over(&mut self, over: Vec<AttachmentId>) {
+        for id in over {
+            tracing::info!(attachment = %id, "its use is over, and its record is removed");
+            self.collect(&[&[Change::AttachmentGone(id)]]);
+        }
     }
 
     /// Has records written as they are. Each is an action of its own: none waits for another.

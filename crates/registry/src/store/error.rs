@@ -134,8 +134,8 @@ pub enum StoreError {
 
     #[error(
         "the status of {object} was changed by hand and is not what a controller has written; \
-         restore it from a backup, or delete {object} and rebuild the registry from the drives with \
-         `hotbay recover`"
+         restore it from a backup, or delete {object}: it is made again, above all that the other objects say, and \
+         what only the agents know is shown and taken over by `hotbay registry adopt`"
     )]
     Edited { object: String },
 }

@@ -25,7 +25,8 @@ use std::fmt;
 
 use error::StoreError;
 use hotbay_core::cluster::RecordKey;
-use hotbay_core::ids::{AttachmentId, DriveId, NodeId, VolumeId};
+use hotbay_core::ids::{AttachmentId, ClusterId, DriveId, NodeId, VolumeId};
+use hotbay_core::order::Term;
 
 /// The longest value a store takes. A record is a few KiB; one this long is a mistake of the
 /// caller.
@@ -158,6 +159,15 @@ impl Write {
 /// Hears how a write has ended, on any thread.
 pub type WhenEnded = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
 
+/// What a store knows of a registry that is new, or has lost its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Origin {
+    /// The cluster that every registry in this store is of. None: a new one is drawn.
+    pub cluster: Option<ClusterId>,
+    /// The newest term that other records were written under, where each record tells.
+    pub newest_term: Option<Term>,
+}
+
 /// Keeps records. Calls block for as long as the disk, or the server, takes.
 pub trait Store: Send + 'static {
     /// Every record, in key order. Called at start.
@@ -188,6 +198,11 @@ pub trait Store: Send + 'static {
 
     /// The record as it is durable now.
     fn read(&mut self, key: &Key) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// What is known of a registry whose own record is not there.
+    fn origin(&mut self) -> Result<Origin, StoreError> {
+        Ok(Origin::default())
+    }
 }
 
 /// Refuses a value that is too long before anything of its commit is written.

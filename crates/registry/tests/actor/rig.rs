@@ -241,6 +241,7 @@ pub(crate) fn registration(
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
     };
     (registration, fresh)
 }

@@ -1,5 +1,7 @@
 //! Who may use a volume. A use is granted under an epoch, and counts when the agent has it on its own disk.
 
+use std::collections::BTreeSet;
+
 use super::super::records::{AttachmentRecord, AttachmentState, VolumeState};
 use super::super::{About, Cluster, Effects, Notice, Refused, Write};
 use super::VolumeRefused;
@@ -362,6 +364,24 @@ impl Cluster {
             before.map(|before| (before.staged, before.inaccessible)).unwrap_or_default();
         let attachment = Attachment { confirmed: false, waits: None, staged, inaccessible, record };
         volume.attachments.insert(attachment.record.node, attachment);
+    }
+
+    /// Of the uses that a store held when this came into memory, those that are over, and that nobody ends any more:
+    /// a store that keeps each record by itself may have them. Another use of the same volume and node has taken their
+    /// place, or the volume was deleted. One that has a place on a drive was not: only its record is missing, and what
+    /// uses it is kept for when it is known again.
+    pub fn uses_over(&self, held: &[AttachmentRecord]) -> Vec<AttachmentId> {
+        let placed = || self.drives.values().flat_map(|drive| drive.record.volumes.keys());
+        let has_unknown = held.iter().any(|record| !self.volumes.contains_key(&record.volume));
+        let placed: BTreeSet<_> = has_unknown.then(placed).into_iter().flatten().collect();
+        let is_over = |record: &&AttachmentRecord| match self.volumes.get(&record.volume) {
+            Some(volume) => {
+                let there = volume.attachments.get(&record.node);
+                there.is_none_or(|there| there.record.id != record.id)
+            }
+            None => !placed.contains(&record.volume),
+        };
+        held.iter().filter(is_over).map(|record| record.id).collect()
     }
 
     fn put_attachment(&mut self, record: AttachmentRecord, effects: &mut Effects) {

@@ -90,6 +90,7 @@ impl World {
             labels: NodeLabels::default(),
             uses: vec![],
             device_mapper: self.device_mapper,
+            program: Default::default(),
         };
         let event = Event::Register { session: SESSION, certificate: None, registration, fresh };
         self.apply(event).unwrap();

@@ -123,6 +123,7 @@ fn registration() -> (Registration, FreshIds) {
         labels: Default::default(),
         uses: vec![],
         device_mapper: false,
+        program: Default::default(),
     };
     (registration, FreshIds { node: NodeId::from_bits(5), drives })
 }
