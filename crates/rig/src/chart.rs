@@ -37,7 +37,7 @@ pub fn deploy() -> PathBuf {
 /// The chart's objects with these values, YAML. Without the definitions of the kinds, as `helm template` has it.
 pub(crate) fn render(folder: &Folder, values: &str) -> Result<String, RigError> {
     let values = folder.write("values.yaml", values)?;
-    helm(&["--values", &values.display().to_string()])
+    rendered(NAMESPACE, &["--values", &values.display().to_string()])
 }
 
 /// What must be there before the chart's objects: the namespace and the definitions of the kinds.
@@ -49,7 +49,7 @@ pub(crate) fn before() -> Result<String, RigError> {
 
 /// What `deploy/hotbay.yaml` has to be.
 pub fn manifests() -> Result<String, RigError> {
-    let rendered = helm(&["--include-crds"])?;
+    let rendered = rendered(NAMESPACE, &["--include-crds"])?;
     // Helm leaves blank lines at the ends of documents.
     let lines = rendered.trim_end().lines().map(str::trim_end);
     Ok(lines.fold(HEAD.to_owned(), |text, line| text + line + "\n"))
@@ -62,10 +62,12 @@ pub fn write_manifests() -> Result<PathBuf, RigError> {
     Ok(path)
 }
 
-fn helm(args: &[&str]) -> Result<String, RigError> {
+/// The chart's objects as `helm template` has them in this namespace, with more of its arguments. What Helm refuses is
+/// an error with its words.
+pub fn rendered(namespace: &str, args: &[&str]) -> Result<String, RigError> {
     let mut command = Command::new(HELM.program("helm")?);
     command.args(["template", "hotbay"]).arg(deploy().join("chart"));
-    command.args(["--namespace", NAMESPACE]).args(args);
+    command.args(["--namespace", namespace]).args(args);
     let output = command
         .output()
         .map_err(|source| RigError::Start { program: "helm".to_owned(), source })?;

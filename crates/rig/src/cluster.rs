@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread::{self, ScopedJoinHandle};
 
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -57,11 +59,15 @@ impl Cluster {
         let plane = ControlPlane::start_at(folder, &settings, network.front())?;
         let loops = Loops::of(plane.folder().path());
         let mut cluster = Self { nodes: Vec::new(), loops, plane, network, cgroup };
-        for number in 1..=nodes.min(NODES_MAX) {
-            let Self { plane, network, cgroup, .. } = &cluster;
-            let node = Node::start(plane, network, cgroup, number)?;
-            cluster.nodes.push(node);
-        }
+        let Self { plane, network, cgroup, .. } = &cluster;
+        // Most of it is waiting. Whatever becomes of one, the others are there to be ended.
+        let started: Vec<_> = thread::scope(|scope| {
+            let start = |number| scope.spawn(move || Node::start(plane, network, cgroup, number));
+            let starts: Vec<_> = (1..=nodes.min(NODES_MAX)).map(start).collect();
+            let ended = starts.into_iter().map(ScopedJoinHandle::join);
+            ended.map(|end| end.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        });
+        cluster.nodes = started.into_iter().collect::<Result<_, _>>()?;
         Ok(cluster)
     }
 

@@ -18,6 +18,9 @@ use crate::tar::Tar;
 pub const PAUSE: &str = "docker.io/local/pause:1";
 pub const BUSYBOX: &str = "docker.io/local/busybox:1";
 
+/// Where programs are looked for in an image of which nobody says it.
+const PATH: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// One image: its name, what is in it, and what it runs.
 #[derive(Debug)]
 pub struct Image {
@@ -25,13 +28,44 @@ pub struct Image {
     layer: Tar,
     entrypoint: Vec<String>,
     arguments: Vec<String>,
+    variables: Vec<String>,
 }
 
 impl Image {
     /// An empty one. `name` is what pods call it, with its host and tag: `docker.io/local/hotbay:1`.
     pub fn new(name: &str, entrypoint: &[&str]) -> Self {
         let entrypoint = entrypoint.iter().map(|&word| word.to_owned()).collect();
-        Self { name: name.to_owned(), layer: Tar::default(), entrypoint, arguments: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            layer: Tar::default(),
+            entrypoint,
+            arguments: Vec::new(),
+            variables: vec![PATH.to_owned()],
+        }
+    }
+
+    /// An empty one that runs what this Containerfile says, with its variables; the files are put into it here. What it
+    /// says beyond that is refused: the image would be another than people build.
+    pub fn as_in(name: &str, containerfile: &Path) -> Result<Self, RigError> {
+        let text = fs::read_to_string(containerfile);
+        let text = text.map_err(RigError::file("read", containerfile))?;
+        let mut image = Self::new(name, &[]);
+        image.variables.clear();
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            match line.split_once(' ') {
+                Some(("FROM", "scratch") | ("COPY", ". /")) => {}
+                Some(("ENV", variable)) => image.variables.push(variable.to_owned()),
+                Some(("ENTRYPOINT", words)) => {
+                    let words = serde_json::from_str(words).map_err(io::Error::from);
+                    image.entrypoint = words.map_err(RigError::file("take from", containerfile))?;
+                }
+                Some(_) | None => {
+                    let source = io::Error::other(format!("not known here: {line}"));
+                    return Err(RigError::file("make an image as in", containerfile)(source));
+                }
+            }
+        }
+        Ok(image)
     }
 
     /// What it is given where a pod gives no arguments.
@@ -101,7 +135,7 @@ impl Image {
             "os": "linux",
             "config": {
                 "Entrypoint": self.entrypoint, "Cmd": self.arguments,
-                "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+                "Env": self.variables,
             },
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{hash}")]},
         });
@@ -186,5 +220,24 @@ mod tests {
         let sum = String::from_utf8(sum.stdout).unwrap();
         assert!(config.contains(sum.split(' ').next().unwrap()), "{config} {sum}");
         assert!(config.contains(r#""Cmd":["-v"]"#), "{config}");
+    }
+
+    /// The story: tests ran an image with another PATH than the one that people build, so that a program in a place of
+    /// the one alone would not have been missed.
+    #[test]
+    fn an_image_has_what_its_containerfile_says() {
+        let ours = crate::chart::deploy().join("Containerfile");
+        let image = Image::as_in("docker.io/local/x:1", &ours).unwrap();
+        assert_eq!(image.entrypoint, ["/usr/bin/hotbay"]);
+        assert_eq!(image.variables, ["PATH=/usr/sbin:/usr/bin"]);
+        let config = String::from_utf8(image.archive().unwrap()).unwrap();
+        assert!(config.contains(r#""Env":["PATH=/usr/sbin:/usr/bin"]"#), "{config}");
+
+        let place = tempfile::tempdir().unwrap();
+        let other = place.path().join("Containerfile");
+        for line in ["FROM debian", "USER 7", "ENTRYPOINT hotbay", "COPY . /srv"] {
+            fs::write(&other, format!("FROM scratch\n{line}\n")).unwrap();
+            assert!(Image::as_in("docker.io/local/x:1", &other).is_err(), "{line}");
+        }
     }
 }

@@ -308,6 +308,8 @@ state = "/run/containerd"
     )
 }
 
+/// A volume is mounted once the node's status says that it is in use, so that status is looked at often; written it is
+/// where it has changed, or else at the pace of a cluster that nothing happens on.
 fn kubelet_config(address: &str, cgroup: &str, authority: &Path) -> String {
     format!(
         r#"apiVersion: kubelet.config.k8s.io/v1beta1
@@ -331,8 +333,9 @@ makeIPTablesUtilChains: false
 imageGCHighThresholdPercent: 100
 evictionHard: {{memory.available: "1Mi", nodefs.available: "0%", imagefs.available: "0%"}}
 resolvConf: ""
-syncFrequency: 10s
-nodeStatusUpdateFrequency: 5s
+syncFrequency: 3s
+nodeStatusUpdateFrequency: 1s
+nodeStatusReportFrequency: 10s
 volumeStatsAggPeriod: 10s
 "#,
         authority.display()

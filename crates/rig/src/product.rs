@@ -1,5 +1,5 @@
 //! Hotbay in the pods of its chart, on a cluster of the rig. The images are made here and imported into the nodes:
-//! Hotbay's own, of the same tree of files that deploy/Containerfile takes, and one for each sidecar.
+//! Hotbay's own, as deploy/Containerfile says and of the same tree of files, and one for each sidecar.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,8 +32,7 @@ pub fn install(cluster: &Cluster, hotbay: &Path, more: &str) -> Result<(), RigEr
     let archives = write_images(&images, hotbay)?;
     cluster.nodes().iter().try_for_each(|node| node.import(&archives))?;
     plane.kubectl().apply_strictly(&chart::before()?)?;
-    let address = cluster.service_address();
-    let values = values(&format!("service: {{clusterIP: {address}}}\n{more}"));
+    let values = values(cluster, more);
     plane.kubectl().apply_strictly(&chart::render(plane.folder(), &values)?)?;
     Ok(())
 }
@@ -56,14 +55,16 @@ fn write_images(folder: &Path, hotbay: &Path) -> Result<Vec<PathBuf>, RigError> 
     Ok(archives)
 }
 
-/// Values of the chart that name these images, as YAML; `more` is added to them.
-fn values(more: &str) -> String {
+/// Values of the chart that name these images and that address, as YAML; `more` is added to them. `install` has them
+/// from here, and so has who calls Helm itself, when the images are there.
+pub fn values(cluster: &Cluster, more: &str) -> String {
     let mut values = format!("image: {{{}, pullPolicy: Never}}\n", named(HOTBAY));
     values += "sidecars:\n  pullPolicy: Never\n";
     for (name, ..) in SIDECAR_IMAGES {
         values += &format!("  {name}: {{{}}}\n", named(&sidecar(name)));
     }
-    values + more
+    let address = cluster.service_address();
+    values + &format!("service: {{clusterIP: {address}}}\n{more}")
 }
 
 fn named(image: &str) -> String {
@@ -86,7 +87,7 @@ fn write_hotbay(folder: &Path, hotbay: &Path) -> Result<PathBuf, RigError> {
         let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
         return Err(RigError::Command { command: format!("strip {}", hotbay.display()), said });
     }
-    let mut image = Image::new(HOTBAY, &["/usr/bin/hotbay"]);
+    let mut image = Image::as_in(HOTBAY, &chart::deploy().join("Containerfile"))?;
     image.tree(&image_tree()?)?;
     image.program("usr/bin/hotbay", &stripped)?;
     let archive = folder.join("hotbay.tar");

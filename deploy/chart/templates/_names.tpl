@@ -14,7 +14,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "hotbay.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* Where agents find the controllers. A fixed address of the service needs no DNS. */}}
@@ -38,15 +38,25 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end }}
 
-{{/* The head of a sidecar: the argument is (list . KEY NAME). */}}
+{{/* The same on a machine's folders, where SELinux keeps a container that is not privileged from what a privileged one
+     has made. The argument is the root. */}}
+{{- define "hotbay.confined-on-host" -}}
+{{ include "hotbay.confined" . }}
+{{- with .Values.node.seLinuxOptions }}
+seLinuxOptions:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The head of a sidecar: the argument is (list . KEY NAME CONFINED), the last being one of the two above. */}}
 {{- define "hotbay.sidecar" -}}
 {{- $root := index . 0 -}}
 {{- $one := index $root.Values.sidecars (index . 1) -}}
 - name: {{ index . 2 }}
-  image: {{ $one.repository }}:{{ $one.tag }}
+  image: {{ $one.repository }}:{{ $one.tag }}{{ with $one.digest }}@{{ . }}{{ end }}
   imagePullPolicy: {{ $root.Values.sidecars.pullPolicy }}
   securityContext:
-    {{- include "hotbay.confined" . | nindent 4 }}
+    {{- include (index . 3) $root | nindent 4 }}
   {{- with $one.resources }}
   resources:
     {{- toYaml . | nindent 4 }}

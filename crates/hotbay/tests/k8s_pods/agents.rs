@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::thread::scope;
+use std::time::Duration;
 
 use hotbay_rig::Node;
 use hotbay_rig::chart::NAMESPACE;
 use serde_json::Value;
 
-use crate::cluster::{Installed, kill, process, until, volume_mounts};
+use crate::cluster::{Installed, kill, process, until, volume_mounts, within};
 use crate::moment::{Requests, catch};
 use crate::pods::{self, FILESYSTEM, Kind};
 
@@ -19,6 +20,9 @@ const KILLS: usize = 3;
 const AGENT: &str = "/usr/bin/hotbay node ";
 /// More than a provisioner does at once before the leader is gone.
 const CLAIMS: usize = 30;
+/// The lease of the one that was killed must end first, and its provisioner's; those that failed meanwhile are tried
+/// again ever more rarely.
+const BOUND_LIMIT: Duration = Duration::from_secs(240);
 
 /// How many volumes a node's agent is just staging: it says so in a file of each before it does anything.
 fn staging(node: &Node) -> usize {
@@ -129,7 +133,7 @@ pub(crate) fn leader_killed(installed: &Installed) {
     let force = ["--force", "--grace-period=0", "--wait=false"];
     let pod = ["-n", NAMESPACE, "delete", "pod", &leader];
     kubectl.run(&[&pod[..], &force].concat()).unwrap();
-    let names = until("every claim is bound", || bound(installed));
+    let names = within(BOUND_LIMIT, "every claim is bound", || bound(installed));
     assert_eq!(names.len(), CLAIMS, "two claims have one volume");
     assert_ne!(installed.leader(), leader);
     let volumes = installed.json(&["volumes.hotbay.dev"]);

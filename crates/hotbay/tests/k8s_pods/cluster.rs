@@ -44,7 +44,7 @@ pub(crate) fn within<T>(
 
 pub(crate) struct Installed {
     pub(crate) cluster: Cluster,
-    values: String,
+    pub(crate) values: String,
     place: TempDir,
 }
 

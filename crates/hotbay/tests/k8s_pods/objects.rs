@@ -3,9 +3,11 @@
 use std::fs;
 
 use hotbay_rig::chart::{self, NAMESPACE};
+use hotbay_rig::product;
 use serde_json::Value;
 
 use crate::cluster::{self, Installed, until};
+use crate::helm::{authority, helm, only_the_records_are_left};
 use crate::pods::{self, FILESYSTEM, Kind};
 use crate::writer::Writer;
 
@@ -63,8 +65,10 @@ pub(crate) fn deleted(installed: &Installed) {
     kubectl.run(&["delete", KINDS, "--all", "--wait=false"]).unwrap();
     assert_eq!(pods::write(kubectl, "keeper", "two"), "one\ntwo\n");
     let second = until_back(installed, &first);
-    let warned = kubectl.run(&["get", "events", "-A"]).unwrap();
-    assert!(warned.contains("ObjectDeleted"), "{warned}");
+    until("people are warned", || {
+        let events = kubectl.run(&["get", "events", "-A"]).unwrap();
+        if events.contains("ObjectDeleted") { Ok(()) } else { Err(events) }
+    });
 
     let definitions = fs::read_to_string(chart::deploy().join("crds.yaml")).unwrap();
     kubectl.with_input(&["delete", "--wait=false", "-f", "-"], &definitions).unwrap();
@@ -94,25 +98,52 @@ pub(crate) fn namespace(installed: &Installed) {
     installed.until_empty();
 }
 
+/// A drain of machines may take one of the two controllers, and then none before that one is back.
+fn one_controller_may_go(installed: &Installed) {
+    until("the budget counts the controllers", || {
+        let budget = installed.json(&["-n", NAMESPACE, "poddisruptionbudget", "hotbay-controller"]);
+        let status = &budget["status"];
+        let counted = status["expectedPods"] == 2 && status["disruptionsAllowed"] == 1;
+        if counted { Ok(()) } else { Err(status.to_string()) }
+    });
+}
+
+/// Waits until all pods of the chart have ended.
+fn until_nothing_runs(installed: &Installed) {
+    until("nothing of Hotbay runs any more", || {
+        let pods = ["-n", NAMESPACE, "get", "pods", "-o", "name"];
+        let left = installed.kubectl().run(&pods).unwrap();
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    });
+}
+
+/// Without Helm first, and then with it, as docs/kubernetes.md says.
 pub(crate) fn reinstalled(installed: &Installed) {
+    one_controller_may_go(installed);
     // Whatever the cases before have asked for; from here on rights come and go.
     cluster::rights(installed);
     let kubectl = installed.kubectl();
     pods::claim(installed, "stays", 64, Kind::Ext4);
     let stays = Writer::start(installed, "stays", "stays", "");
     assert_eq!(pods::write(kubectl, "stays", "one"), "one\n");
-    let manifests = fs::read_to_string(chart::deploy().join("hotbay.yaml")).unwrap();
-    kubectl.with_input(&["delete", "-f", "-", "-l", INSTALLED], &manifests).unwrap();
-    until("nothing of Hotbay runs any more", || {
-        let left = kubectl.run(&["-n", NAMESPACE, "get", "pods", "-o", "name"]).unwrap();
-        if left.is_empty() { Ok(()) } else { Err(left) }
-    });
+    let (manifests, made) =
+        (fs::read_to_string(chart::deploy().join("hotbay.yaml")).unwrap(), authority(kubectl));
+    let delete = ["--request-timeout=0", "delete", "--timeout=120s", "-f", "-", "-l", INSTALLED];
+    kubectl.with_input(&delete, &manifests).unwrap();
+    until_nothing_runs(installed);
+    only_the_records_are_left(kubectl, &made);
     assert_eq!(pods::write(kubectl, "stays", "two"), "one\ntwo\n");
-    installed.install();
+    let values = installed.cluster.plane().folder().join("helm.yaml");
+    fs::write(&values, product::values(&installed.cluster, &installed.values)).unwrap();
+    helm(kubectl, "install", &["--values", values.to_str().unwrap()]);
+    installed.until_ready();
     stays.has_never_stopped(installed);
     pods::delete(installed, &["pod", "stays"]);
     pods::start(installed, "stays", "stays", FILESYSTEM, "");
     assert_eq!(pods::write(kubectl, "stays", "three"), "one\ntwo\nthree\n");
     pods::delete(installed, &["pod/stays", "pvc/stays"]);
     installed.until_empty();
+    helm(kubectl, "uninstall", &[]);
+    until_nothing_runs(installed);
+    only_the_records_are_left(kubectl, &made);
 }

@@ -4,6 +4,7 @@ use hotbay_rig::chart::NAMESPACE;
 use hotbay_rig::image::BUSYBOX;
 use serde_json::{Value, json};
 
+use crate::DRIVE_BYTES;
 use crate::cluster::{Installed, until};
 use crate::pods::{self, DEVICE, FILESYSTEM, Kind};
 
@@ -28,7 +29,7 @@ pub(crate) fn claim(installed: &Installed) {
     assert!(kib.trim().parse::<u64>().unwrap() > 500 << 10, "{kib} KiB in the pod");
 
     let agents = "app.kubernetes.io/component=node";
-    kubectl.run(&["-n", NAMESPACE, "delete", "pods", "-l", agents]).unwrap();
+    pods::delete(installed, &["pods", "-n", NAMESPACE, "-l", agents]);
     assert_eq!(pods::write(kubectl, "writer", "two"), "one\ntwo\n");
     installed.until_ready();
 
@@ -81,10 +82,10 @@ fn lands_where_its_volume_is(installed: &Installed, node: &str) {
     installed.until_empty();
 }
 
-/// Waits until the scheduler is told that no large volume fits on a node any more.
-fn until_told_full(installed: &Installed, node: &str) {
+/// Waits until the scheduler is told that a large volume fits on a node, or that none does any more.
+fn until_told(installed: &Installed, node: &str, fits: bool) {
     let id = storage_node_id(installed, node);
-    until(&format!("the scheduler knows that {node} is full"), || {
+    until(&format!("the scheduler knows of {node}: a large volume fits: {fits}"), || {
         let capacities = installed.json(&["csistoragecapacities", "-n", NAMESPACE]);
         let is_it = |each: &&Value| {
             let topology = &each["nodeTopology"]["matchLabels"][TOPOLOGY_KEY];
@@ -92,7 +93,8 @@ fn until_told_full(installed: &Installed, node: &str) {
         };
         let capacity = capacities["items"].as_array().unwrap().iter().find(is_it);
         let room = capacity.and_then(|it| it["capacity"].as_str()).and_then(mib);
-        if room.is_some_and(|mib| mib < LARGE_MIB) { Ok(()) } else { Err(capacities.to_string()) }
+        let told = room.filter(|mib| *mib < DRIVE_BYTES >> 20).map(|mib| mib >= LARGE_MIB);
+        if told == Some(fits) { Ok(()) } else { Err(capacities.to_string()) }
     });
 }
 
@@ -114,9 +116,11 @@ fn mib(quantity: &str) -> Option<u64> {
 
 /// With one drive full, a pod without any wish of its own lands on the node of the other one.
 fn lands_where_there_is_room(installed: &Installed, full: &str, other: &str) {
+    until_told(installed, full, true);
+    until_told(installed, other, true);
     pods::claim(installed, "filler", LARGE_MIB, Kind::Ext4);
     pods::start(installed, "filler", "filler", FILESYSTEM, full);
-    until_told_full(installed, full);
+    until_told(installed, full, false);
     pods::claim(installed, "large", LARGE_MIB, Kind::Ext4);
     pods::start(installed, "large", "large", FILESYSTEM, "");
     assert_eq!(installed.json(&["pod", "large"])["spec"]["nodeName"], other);
@@ -128,12 +132,6 @@ pub(crate) fn topology(installed: &Installed) {
     lands_where_its_volume_is(installed, "node1");
     lands_where_its_volume_is(installed, "node2");
     lands_where_there_is_room(installed, "node2", "node1");
-    until("the scheduler knows how much is free", || {
-        let capacities = installed.json(&["csistoragecapacities", "-n", NAMESPACE]);
-        let said = capacities["items"].as_array().unwrap();
-        let filled = said.iter().filter(|each| each["capacity"].is_string()).count();
-        if filled >= 2 { Ok(()) } else { Err(capacities.to_string()) }
-    });
     pods::claim(installed, "huge", 100 << 10, Kind::Ext4);
     pods::apply(installed, "huge", "huge", FILESYSTEM, "");
     until("the scheduler says that there is not enough", || {
