@@ -13,8 +13,9 @@ use anyhow::{Context, bail, ensure};
 use crate::scratch::Scratch;
 use crate::tier::{Plan, Step, Work};
 
-/// The kernel takes a loop device apart a moment after its last user is gone, on its own time.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
+/// The kernel takes a loop device apart a moment after its last user is gone, on its own time: on a machine that has
+/// just run all tests, a long moment.
+const SETTLE_MAX: Duration = Duration::from_secs(20);
 const SETTLE_STEP: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,10 +17,12 @@ use crate::workspace::{TestTarget, Workspace, cargo};
 /// The components of the rig that are built first and last.
 const CLUSTER: &str = "kubernetes";
 const LAST: &str = "helm";
-/// The tests that have a whole cluster, of which there is one at a time; the others have control planes of their own.
-const ON_THE_CLUSTER: [&str; 2] = ["k8s_manifests", "k8s_pods"];
-/// The tests that take minutes. They begin before the others, so that none of them is left to run alone.
-const LONG: [&str; 5] = ["k8s_leaders", "k8s_rewound", "k8s_people", "k8s_quiet", "k8s_store"];
+/// The test that has a whole cluster, and runs alone; the others have control planes of their own.
+const ON_THE_CLUSTER: [&str; 1] = ["k8s_pods"];
+/// The tests that take minutes, the longest first. They begin before the others, so that none of them is left to run
+/// alone.
+const LONG: [&str; 6] =
+    ["k8s_leaders", "k8s_bad_input", "k8s_people", "k8s_rewound", "k8s_store", "k8s_quiet"];
 /// The component that only the soak needs: Kubernetes' own tests of storage.
 const SUITE: &str = "e2e";
 /// The one that only the bench needs.
