@@ -8,5 +8,5 @@ pub(super) const WISHES: [&str; 2] = ["attach", "detach"];
 pub(super) const VOLUME_STATES: [&str; 6] =
     ["Pending", "Created", "Deleting", "Deleted", "Lost", "Orphan"];
 pub(super) const OPERATIONAL: [&str; 2] = ["OPERATIVE", "MISSING"];
-pub(super) const STAGED: [&str; 2] = ["Real", "Fake"];
+pub(super) const STAGED: [&str; 1] = ["Fake"];
 pub(super) const ATTACHMENT_STATES: [&str; 3] = ["Attaching", "Attached", "Detaching"];

@@ -33,6 +33,9 @@ pub use self::watch::{Watch, WatchEvent};
 /// The longest that a call may take. A busy etcd answers in less.
 const CALL_TIME: Duration = Duration::from_secs(10);
 
+/// The longest pause that the server may ask for.
+pub(crate) const LONGEST_ASKED: Duration = Duration::from_secs(30);
+
 /// The longest answer that is read: one page of a list.
 const ANSWER_MAX_BYTES: usize = 256 << 20;
 

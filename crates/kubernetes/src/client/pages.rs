@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Answer, CallError, Client};
+use super::{Answer, CallError, Client, LONGEST_ASKED};
 
 /// Objects in one answer.
 const LIMIT: usize = 500;
@@ -20,9 +20,6 @@ const FAILURES: u32 = 8;
 
 /// The pause after a failed call, if the server does not ask for another one.
 const PAUSE: Duration = Duration::from_millis(250);
-
-/// The longest that the server may ask for.
-const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 /// How often a list is begun anew because its moment is no longer kept.
 const RESTARTS: u32 = 3;

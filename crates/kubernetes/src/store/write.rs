@@ -19,7 +19,7 @@ use hotbay_registry::{Key, StoreError};
 use serde_json::{Value, json};
 
 use super::entry::{Entry, Judged, finalizers, judge};
-use crate::client::{Answer, CallError, Client};
+use crate::client::{Answer, CallError, Client, LONGEST_ASKED};
 use crate::first;
 use crate::object::{self, Checksum};
 use crate::resource::{FINALIZER, MANAGER, Resource};
@@ -34,9 +34,6 @@ const WRITE_TIME: Duration = Duration::from_secs(20);
 /// The pause after a failed call; doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// The longest pause that the server may ask for.
-pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 /// What is to be at a key.
 #[derive(Debug)]
