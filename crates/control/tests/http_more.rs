@@ -1,4 +1,5 @@
-//! Over HTTP: lists page by page, what happened, and what a person decides when a registry went back in time.
+//! Over HTTP: lists page by page, what happened, what a person decides when a registry went back in time, and what one
+//! hears who waits for a volume that cannot be written.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may as well end there")]
 #![allow(dead_code, reason = "the rig is shared, and used in part")]
@@ -6,12 +7,17 @@
 mod fake_agent;
 mod http_rig;
 
-use fake_agent::{FakeAgent, in_time, registration};
+use fake_agent::{FakeAgent, device, in_time, registration};
+use hotbay_api::convert::{FromAgent, FromRegistry};
 use hotbay_core::ids::TermId;
+use hotbay_core::label::change::{Basis, LabelTold};
+use hotbay_core::message::AnswerResult;
 use hotbay_core::order::Term;
+use hotbay_core::volume::orders::{LabelAnswer, LabelOrder, LabelResult};
+use hotbay_registry::Fault;
 use http_body_util::{BodyExt, Full};
 use http_rig::Rig;
-use hyper::Request;
+use hyper::{Request, StatusCode};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -157,4 +163,41 @@ async fn every_number_that_an_alert_asks_for_is_told() {
     assert!(asked >= 8, "the rules could not be read: {rules}");
     // There is no other way to it where these rules are.
     assert!(!rules.contains("\"hotbay "), "a command without kubectl: {rules}");
+}
+
+/// The story: a volume was made, and that could not be written. Its caller waited to the end of all patience, and was
+/// told that the drive had not answered.
+#[tokio::test]
+async fn who_waits_for_a_volume_is_told_that_the_store_fails_meanwhile() {
+    let rig = Rig::start();
+    let mut agent = rig.join().await;
+    rig.act("ADD_DEVICE", "S1").await;
+    let order = agent.order().await;
+    agent.answer(&order, AnswerResult::Done).await;
+    let basis = Basis { sequence: 1, checksum: 0 };
+    let told = LabelTold { basis, extents: Vec::new(), limit_bytes: 1 << 30 };
+    agent.say(FromAgent::LabelTold { drive: order.drive, told }).await;
+    agent.settle(vec![device(0, "S1")]).await;
+    let body = json!({ "name": "v", "sizeBytes": 1 << 20 }).to_string();
+    let made = rig.send("POST", "/v1/volumes", body);
+    let obeyed = async {
+        let order = loop {
+            match agent.hear().await {
+                Some(FromRegistry::LabelOrder(order)) => break order,
+                Some(_) => {}
+                None => panic!("the registry hung up"),
+            }
+        };
+        let commits = rig.store.commits();
+        for nth in commits + 1..=commits + 200 {
+            rig.store.fail_commit(nth, Fault::NoSpace);
+        }
+        let LabelOrder { drive, incarnation, basis: on, changes, .. } = order;
+        let result = LabelResult::Done { now: Basis { sequence: 2, ..basis } };
+        let answer = LabelAnswer { drive, incarnation, on, changes, result };
+        agent.say(FromAgent::LabelAnswer(answer)).await;
+    };
+    let (answer, ()) = tokio::join!(made, obeyed);
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    assert!(answer.error().1.contains("no space left"), "{answer:?}");
 }

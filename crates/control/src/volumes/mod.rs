@@ -289,26 +289,31 @@ impl Volumes {
         Ok(unless_failing(&self.registry, self.registry.read_on(look)).await??)
     }
 
-    /// Looks at a volume again after every change, until it is done.
+    /// Looks at a volume again after every change, until it is done. Changes are told when they are durable: that one
+    /// cannot be written is told by the store's health alone, and the look is then refused with the reason.
     async fn wait<T: Send + 'static>(
         &self,
         volume: VolumeId,
         look: impl Fn(&Cluster) -> Waited<T> + Clone + Send + 'static,
     ) -> Result<T, VolumeError> {
         let mut changes = self.registry.changes();
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let mut health = self.registry.store_health();
+        let over = tokio::time::sleep(PATIENCE);
+        tokio::pin!(over);
         loop {
             changes.mark_unchanged();
+            health.mark_unchanged();
             let why = match self.read_of(volume, look.clone()).await? {
                 Waited::Done(done) => return Ok(done),
                 Waited::Gone => return Err(VolumeError::Gone),
                 Waited::Yet(why) => why,
             };
-            match tokio::time::timeout_at(until, changes.changed()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(VolumeError::Registry(CallError::Stopped)),
-                Err(_) => return Err(VolumeError::NotYet { why }),
-            }
+            let told = tokio::select! {
+                told = changes.changed() => told,
+                told = health.changed() => told,
+                () = &mut over => return Err(VolumeError::NotYet { why }),
+            };
+            told.map_err(|_| VolumeError::Registry(CallError::Stopped))?;
         }
     }
 }
