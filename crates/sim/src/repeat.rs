@@ -1,7 +1,7 @@
 //! The registry's repetitions: what an agent has not answered is sent again, at the pace that core keeps.
 
-use hotbay_core::cluster::RecordKey;
-use hotbay_core::ids::{DriveId, SessionNumber};
+use hotbay_core::cluster::Ground;
+use hotbay_core::ids::SessionNumber;
 use hotbay_core::pace::{Monotonic, REPEATED_AT_ONCE};
 
 use crate::check::Invariant;
@@ -43,7 +43,7 @@ impl World {
             });
             let orders: Vec<_> = attach.into_iter().chain(volumes).collect();
             for (session, ground, message) in orders {
-                if !self.is_held(site, session, drive, &message) {
+                if !self.is_held(site, session, &ground, &message) {
                     self.hold(site, &ground, Held::ToAgent(session, message));
                 }
             }
@@ -57,7 +57,7 @@ impl World {
         &mut self,
         site: usize,
         session: SessionNumber,
-        drive: DriveId,
+        ground: &Ground,
         message: &FromRegistry,
     ) -> bool {
         let process = self.sites[site].process.as_mut().expect("it repeats");
@@ -70,7 +70,8 @@ impl World {
             }
             _ => false,
         };
+        let Ground::These(keys) = ground else { unreachable!("an order rests on few records") };
         process.parked.contains_key(&session)
-            || process.gate.waiting_for(&RecordKey::Drive(drive)).any(|held| alike(held))
+            || keys.iter().any(|key| process.gate.waiting_for(key).any(|held| alike(held)))
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Owned {
 /// What a client asks about a volume.
 #[derive(Debug, Clone)]
 pub(crate) enum Ask {
-    Create { id: VolumeId, name: String, size_mib: u64, required: bool },
+    Create { name: String, size_mib: u64, required: bool },
     Expand { volume: VolumeId, size_mib: u64 },
     Attach { id: AttachmentId, volume: VolumeId },
     Detach { volume: VolumeId },
@@ -76,12 +76,11 @@ impl World {
     pub(crate) fn wish_for_volume(&mut self, client: usize) -> Option<Request> {
         let owned = self.clients[client].owned.clone();
         if owned.is_empty() || owned.len() < VOLUMES_MAX && self.rng.chance(400) {
-            let id = VolumeId::from_bits(self.rng.id());
             let number = self.number();
             let size_mib = if self.rng.chance(300) { 100 } else { self.rng.between(1, 40) };
             let required = self.rng.chance(200);
             let name = format!("pvc-{number}");
-            return Some(Request::Volume(Ask::Create { id, name, size_mib, required }));
+            return Some(Request::Volume(Ask::Create { name, size_mib, required }));
         }
         let Owned { id: volume, size_mib, attached } = self.rng.pick(&owned)?;
         let ask = match (attached, self.rng.between(0, 9)) {
@@ -100,9 +99,9 @@ impl World {
     }
 
     /// The request as the registry hears it.
-    pub(crate) fn volume_request(&self, site: usize, ask: &Ask) -> Option<VolumeRequest> {
+    fn volume_request(&mut self, site: usize, ask: &Ask) -> Option<VolumeRequest> {
         let request = match ask {
-            Ask::Create { id, name, size_mib, required } => {
+            Ask::Create { name, size_mib, required } => {
                 let erase = if *required { Erase::Required } else { Erase::default() };
                 let wish = Wish {
                     name: name.parse().expect("a plain name"),
@@ -113,7 +112,9 @@ impl World {
                     preferred: Vec::new(),
                     claim: None,
                 };
-                VolumeRequest::Create { id: *id, wish: Box::new(wish) }
+                // Drawn for each call, as the controller does: a registry that went back in time never hears one again.
+                let id = VolumeId::from_bits(self.rng.id());
+                VolumeRequest::Create { id, wish: Box::new(wish) }
             }
             Ask::Expand { volume, size_mib } => VolumeRequest::Expand {
                 volume: *volume,
