@@ -16,6 +16,7 @@ mod forget;
 mod ground;
 mod life;
 mod load;
+mod make_again;
 mod newcomer;
 mod node_labels;
 mod notice;

@@ -8,9 +8,7 @@ use thiserror::Error;
 use super::life::Happening;
 use super::records::{DriveRecord, NodeRecord, Write};
 use super::rewound::Difference;
-use super::{
-    About, Cluster, Contact, Effects, FreshIds, Newcomer, Notice, Refused, Reply, Session, State,
-};
+use super::{Cluster, Contact, Effects, FreshIds, Newcomer, Refused, Reply, Session, State};
 use crate::device::Observed;
 use crate::evidence::Comparison;
 use crate::ids::{CertificateNumber, ClusterId, DriveId, NodeId, NodeName, SessionNumber};
@@ -206,48 +204,6 @@ impl Cluster {
             let same = |device: &Observed| device.evidence.compare(evidence) == Comparison::Same;
             registration.devices.iter().any(same)
         })
-    }
-
-    /// The device of a drive that this registry has no record of, by its label or by the agent's record.
-    pub(super) fn lost_device<'a>(
-        &self,
-        report: &DriveReport,
-        devices: &'a [Observed],
-    ) -> Option<&'a Observed> {
-        let is_it = |device: &&Observed| match device.label {
-            Some(label) if label.cluster == self.id() => label.drive == report.drive,
-            Some(_) | None => device.evidence.compare(&report.evidence) == Comparison::Same,
-        };
-        devices.iter().find(is_it).filter(|device| self.fitting(device).next().is_none())
-    }
-
-    /// Makes the record of a drive again that the registry lost and that the node still knows.
-    fn make_again(
-        &mut self,
-        node: NodeId,
-        reports: &BTreeMap<DriveId, DriveReport>,
-        devices: &[Observed],
-        now_ms: u64,
-        effects: &mut Effects,
-    ) {
-        for (id, report) in reports {
-            let newest = report.newest().filter(|_| !self.drives.contains_key(id));
-            let Some((generation, goal)) = newest else { continue };
-            let Some(device) = self.lost_device(report, devices) else { continue };
-            let mut record = new_record(node, *id, device.clone(), now_ms);
-            record.name = self.free_name(*id);
-            record.generation = generation.next();
-            record.state = match goal {
-                // A host that was given up gets no order but to close.
-                Goal::Attach if !self.is_purged(node) => State::Attaching,
-                Goal::Attach | Goal::Detach => State::Closing,
-            };
-            effects.writes.push(Write::Drive(Box::new(record.clone())));
-            self.insert_drive(record);
-            let drive = self.describe(*id);
-            let text = format!("{drive} is known again from its node; its record was missing.");
-            effects.notices.push(Notice::warning("DriveRecordMissing", About::Drive(*id), text));
-        }
     }
 
     /// Compares what a node reports with what is known, and notes what really changed.
@@ -453,7 +409,7 @@ impl Cluster {
     }
 
     /// A short name that no other drive has.
-    fn free_name(&self, id: DriveId) -> String {
+    pub(super) fn free_name(&self, id: DriveId) -> String {
         short_name("d-", &id.to_string(), |name| self.drive_by_name.contains_key(name))
     }
 
@@ -476,7 +432,7 @@ pub(crate) fn short_name(prefix: &str, digits: &str, taken: impl Fn(&str) -> boo
     free.next().unwrap_or_else(|| digits.to_owned())
 }
 
-fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> DriveRecord {
+pub(super) fn new_record(node: NodeId, id: DriveId, device: Observed, now_ms: u64) -> DriveRecord {
     DriveRecord {
         id,
         name: String::new(),
