@@ -13,8 +13,8 @@ use hotbay_core::label::extents::{Extent, Use, VolumeName, in_conflict};
 use hotbay_core::label::update::Want;
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
-use hotbay_core::volume::Segment;
 use hotbay_core::volume::orders::{LabelOrder, LabelResult};
+use hotbay_core::volume::{Epoch, Segment};
 use hotbay_host::KernelId;
 use hotbay_host::proof::{Blocker, Proof};
 use hotbay_host::worker::{
@@ -423,7 +423,18 @@ fn label_changed(drive: DriveId, outcome: Result<Done, WorkerError>) -> StepEnd 
                 let result = LabelResult::Refused { why: why.to_string(), told: now.clone() };
                 (Some(now), result)
             }
-            error => (None, LabelResult::Failed { error: error.to_string() }),
+            LabelChangeError::Mapped { uses } => {
+                let uses = uses.into_iter();
+                let uses = uses.map(|(volume, epoch)| (volume, Epoch::from_number(epoch)));
+                (None, LabelResult::InUse { uses: uses.collect() })
+            }
+            error @ (LabelChangeError::NotHeld { .. }
+            | LabelChangeError::Missing { .. }
+            | LabelChangeError::OtherDrive { .. }
+            | LabelChangeError::LockedBy { .. }
+            | LabelChangeError::Failed { .. }) => {
+                (None, LabelResult::Failed { error: error.to_string() })
+            }
         },
         Ok(Done { response, .. }) => {
             (None, LabelResult::Failed { error: format!("the child answered {response:?}") })

@@ -8,7 +8,7 @@ use std::ops::Range;
 use hotbay_core::agent::Identity;
 use hotbay_core::device::LabelSeen;
 use hotbay_core::ids::{DriveId, VolumeId};
-use hotbay_core::label::change::{Basis, Changed, LabelTold, changed};
+use hotbay_core::label::change::{Basis, Change, Changed, LabelTold, changed};
 use hotbay_core::label::extents::{
     ALIGNMENT_BYTES, Digest, Extent, FIRST_EXTENT_BYTES, Use, encode,
 };
@@ -17,6 +17,7 @@ use hotbay_core::label::update::{Plan, Refusal, Want, plan};
 use hotbay_core::label::{Found, Header, SlotNumber};
 use hotbay_core::message::Obstacle;
 use hotbay_core::order::Generation;
+use hotbay_core::volume::Epoch;
 use hotbay_core::volume::orders::{LabelOrder, LabelResult};
 
 use crate::fault::Fault;
@@ -125,6 +126,10 @@ impl World {
             self.fault(Fault::LabelChangeFails);
             return failed("input/output error");
         }
+        let uses = self.reached(machine, disk, order);
+        if !uses.is_empty() {
+            return LabelResult::InUse { uses };
+        }
         let label = &self.disks[disk].label;
         if !label.is_held(order, identity, generation) {
             return failed("the label does not say that this node holds the drive");
@@ -157,6 +162,15 @@ impl World {
         LabelResult::Done { now }
     }
 
+    /// What an order takes off a drive and is still mapped there.
+    fn reached(&self, machine: usize, disk: usize, order: &LabelOrder) -> Vec<(VolumeId, Epoch)> {
+        let mapped = &self.machines[machine].mapped;
+        let taken_off = order.changes.iter().filter_map(Change::takes_off);
+        let reached = taken_off.filter_map(|volume| Some((volume, mapped.get(&volume)?)));
+        let reached = reached.filter(|(_, mapping)| mapping.disk == disk);
+        reached.map(|(volume, mapping)| (volume, mapping.epoch)).collect()
+    }
+
     fn change(&mut self, disk: usize, made: Changed) {
         let label = &mut self.disks[disk].label;
         if let Some(range) = made.erase {
@@ -182,7 +196,8 @@ impl World {
         }
         let label = &self.disks[disk].label;
         let there = self.machines[machine].bays.contains(&Some(disk));
-        if !there || !label.is_held(order, by.0, by.1) {
+        let reached = !self.reached(machine, disk, order).is_empty();
+        if !there || reached || !label.is_held(order, by.0, by.1) {
             return;
         }
         let header = label.header.expect("it is held");

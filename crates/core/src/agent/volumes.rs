@@ -49,14 +49,7 @@ impl Agent {
             }
             Some(local) if wanted && matches!(local.actual, Actual::Open { .. }) => {
                 let Actual::Open { label } = local.actual else { unreachable!("looked at above") };
-                let freed = order.changes.iter().filter_map(|change| match change {
-                    Change::Free { volume } | Change::Withdraw { volume } => Some(*volume),
-                    Change::Place(_)
-                    | Change::Grow { .. }
-                    | Change::Formatted { .. }
-                    | Change::Erase { .. } => None,
-                });
-                let freed: Vec<_> = freed.collect();
+                let freed: Vec<_> = order.changes.iter().filter_map(Change::takes_off).collect();
                 let uses = in_use(&self.record, &self.ended, &freed);
                 if !uses.is_empty() && self.rules.hold(Rule::FreeUnused) {
                     let result = LabelResult::InUse { uses };

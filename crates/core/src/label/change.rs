@@ -64,6 +64,18 @@ pub enum Change {
     Withdraw { volume: VolumeId },
 }
 
+impl Change {
+    /// The volume that is off the drive after it.
+    pub fn takes_off(&self) -> Option<VolumeId> {
+        match self {
+            Self::Free { volume } | Self::Withdraw { volume } => Some(*volume),
+            Self::Place(_) | Self::Grow { .. } | Self::Formatted { .. } | Self::Erase { .. } => {
+                None
+            }
+        }
+    }
+}
+
 /// Why the table stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, Error)]
 #[serde(tag = "refused")]

@@ -278,6 +278,18 @@ pub(crate) fn held_by_ours(
     Ok(all)
 }
 
+/// Those of some volumes on a drive that may be written to by a mapping of ours, each with the epoch that this was made
+/// with.
+pub(crate) fn reached(
+    dir: &RuntimeDir,
+    drive: KernelId,
+    volumes: &[VolumeId],
+) -> Result<Vec<(VolumeId, u64)>, MappingError> {
+    let on_it = find_all(dir)?.into_iter().filter(|mapping| mapping.drive == Some(drive));
+    let of_them = on_it.filter(|mapping| volumes.contains(&mapping.volume) && !mapping.fenced);
+    Ok(of_them.map(|mapping| (mapping.volume, mapping.epoch)).collect())
+}
+
 fn find(dir: &RuntimeDir, volume: VolumeId) -> Result<Option<Mapping>, MappingError> {
     Ok(find_all(dir)?.into_iter().find(|mapping| mapping.volume == volume))
 }

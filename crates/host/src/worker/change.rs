@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use hotbay_core::label::change::LabelTold;
+use hotbay_core::label::change::{Change, LabelTold};
 
 use super::follow::Follow;
 use super::look::{kernel_id, sectors};
@@ -13,6 +13,7 @@ use crate::erase;
 use crate::kernel_id::KernelId;
 use crate::label::{ExtentsError, FileSectors, LabelError, change_extents, told};
 use crate::locks::WriterLock;
+use crate::mapping;
 use crate::runtime_dir::RuntimeDir;
 
 /// A drive that is open here, with the lock under which its label is read and written.
@@ -47,6 +48,7 @@ pub(super) fn change_label(
     let ChangeLabel { path, kind, evidence, held, basis, changes, erase_bytes_per_second } =
         request;
     let drive = opened(dir, Meant { path, kind: *kind, evidence }, given)?;
+    none_reached(dir, drive.id, changes)?;
     let erase = |range| {
         erase::zero(&drive.file, drive.id, range, *erase_bytes_per_second, follow.checkpoint)
     };
@@ -54,6 +56,23 @@ pub(super) fn change_label(
         .map_err(|error| not_changed("change the label", error))?;
     follow.refresh_third_copy(path, &drive.sectors, held.0.drive);
     Ok(told)
+}
+
+/// Refuses to take off the drive what somebody may still write to. Agent and registry know who uses a volume; this is
+/// the last place that can say so when the one has lost its record and the other has given up the host.
+fn none_reached(
+    dir: &RuntimeDir,
+    drive: KernelId,
+    changes: &[Change],
+) -> Result<(), LabelChangeError> {
+    let taken_off: Vec<_> = changes.iter().filter_map(Change::takes_off).collect();
+    if taken_off.is_empty() {
+        return Ok(());
+    }
+    let uses = mapping::reached(dir, drive, &taken_off).map_err(|error| {
+        LabelChangeError::Failed { step: "look at what is mapped".into(), error: chain(&error) }
+    })?;
+    if uses.is_empty() { Ok(()) } else { Err(LabelChangeError::Mapped { uses }) }
 }
 
 /// Tells the label that the next order is decided on.

@@ -267,6 +267,9 @@ pub enum LabelChangeError {
         /// What the next order may be decided on.
         now: LabelTold,
     },
+    /// What was to be taken off is mapped on this machine, by these epochs: whoever gave the order does not know that.
+    #[error("a volume that is to be taken off the drive is mapped on this machine")]
+    Mapped { uses: Vec<(VolumeId, u64)> },
     #[error("it is not in operation here: {why}")]
     NotHeld { why: String },
     #[error("nothing is at {path}")]
@@ -285,7 +288,10 @@ impl LabelChangeError {
     pub fn retryable(&self) -> bool {
         match self {
             Self::Missing { .. } | Self::LockedBy { .. } | Self::Failed { .. } => true,
-            Self::Refused { .. } | Self::NotHeld { .. } | Self::OtherDrive { .. } => false,
+            Self::Refused { .. }
+            | Self::Mapped { .. }
+            | Self::NotHeld { .. }
+            | Self::OtherDrive { .. } => false,
         }
     }
 }

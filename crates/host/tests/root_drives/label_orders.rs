@@ -12,6 +12,7 @@ use hotbay_core::label::extents::{Claim, Extent, MOST_EXTENTS, Use};
 use hotbay_core::label::update::Want;
 use hotbay_core::label::{Found, Slot};
 use hotbay_host::locks::WriterLock;
+use hotbay_host::mapping::{Segment, Wanted};
 use hotbay_host::proof::Proof;
 use hotbay_host::worker::{
     Attach, ChangeLabel, Detach, LabelChangeError, LabelWant, ReadLabel, Request, Response, Workers,
@@ -28,6 +29,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_volume_comes_and_goes_and_its_bytes_are_zero", comes_and_goes),
     ("an_erase_that_is_killed_goes_on", killed),
     ("orders_that_are_not_for_this_label_write_nothing", refused),
+    ("a_volume_that_is_mapped_is_not_taken_off_its_drive", mapped),
     ("a_full_label_goes_through_a_child", full),
     ("an_attach_tells_the_label_whole", told),
     ("a_drive_with_volumes_is_not_closed", in_use),
@@ -257,6 +259,36 @@ fn refused() {
 
         assert_eq!(open.read(&workers).await, label);
         assert!(open.has(&backing, 2..42, 1) && open.has(&backing, 42..46, 2));
+    });
+}
+
+/// The story: the agent had lost its record, and the host had been given up and taken back. Neither knew of the use, and
+/// the volume was freed, to be given to the next, while it was mounted.
+fn mapped() {
+    if skipped("mapped") {
+        return;
+    }
+    block_on(async {
+        let rig = Rig::new();
+        let workers = rig.workers();
+        let device = rig.loop_drive("a.img");
+        let (open, label) = deleted(&workers, &device.path).await;
+        let volume = VolumeId::from_bits(2);
+        let parts = vec![Segment { start_bytes: 42 * MIB, length_bytes: 4 * MIB }];
+        let wanted = Wanted { volume, epoch: 7, parts, read_only: false };
+        let Response::Mapped(Ok(_)) = open.ask(&workers, Request::Map(wanted)).await else {
+            panic!("it is not mapped");
+        };
+        for change in [Change::Free { volume }, Change::Withdraw { volume }] {
+            let refused = open.change(&workers, open.order(label.basis, vec![change])).await;
+            assert_eq!(refused, Err(LabelChangeError::Mapped { uses: vec![(volume, 7)] }));
+        }
+        // What another volume had is erased all the same.
+        let label = open.change(&workers, open.order(label.basis, erase(1, 40))).await.unwrap();
+        assert_eq!(label.extents, [extent(2, 42, 4)]);
+        open.ask(&workers, Request::Unmap { volume }).await;
+        let label = open.change(&workers, open.order(label.basis, free(2))).await.unwrap();
+        assert_eq!(label.extents, [Extent { usage: Use::Dirty, ..extent(2, 42, 4) }]);
     });
 }
 
