@@ -30,7 +30,8 @@ pub struct Order {
     pub take_over: bool,
     /// What on the drive may be wiped, if anything.
     pub wipe: Option<Wipe>,
-    /// Its host was purged, and the volumes on it given up: it is to be closed although its label has them.
+    /// The volumes on it are not this node's any more, because it was purged or the drive is another's: it is to be
+    /// closed although its label has them, unless one of them is mapped.
     pub given_up: bool,
 }
 

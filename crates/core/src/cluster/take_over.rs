@@ -396,7 +396,9 @@ impl Cluster {
             evidence,
             take_over: false,
             wipe: None,
-            given_up: false,
+            // What is on it is used where the drive belongs. Its label may still say that it is this node's: it was
+            // taken over and brought back before it was attached there.
+            given_up: true,
         };
         there.not_its_own.insert(id, order.clone());
         effects.orders.push((session.number, order));

@@ -336,6 +336,7 @@ fn an_old_node_that_comes_back_is_told_to_close_and_changes_nothing() {
         let [close] = &answer.unknown[..] else { panic!("{answer:?}") };
         assert_eq!((close.ordered.goal, close.take_over), (Goal::Detach, false));
         assert!(close.ordered.stamp.generation < record.generation);
+        assert!(close.given_up, "volumes on its label, if it brought that back, keep nothing open");
         assert_eq!(cluster.newcomers().count(), newcomers);
         // Neither what it did before nor what it does now counts.
         let session = SessionNumber::from_number(session);
