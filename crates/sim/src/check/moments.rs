@@ -204,7 +204,7 @@ impl World {
                 let Reply::Acted(outcomes) = &effects.reply else { return Vec::new() };
                 let pairs = actions.iter().zip(outcomes);
                 for (action, outcome) in pairs.clone() {
-                    self.given_up(action, outcome);
+                    self.given_up(site, action, outcome);
                 }
                 pairs.flat_map(|(action, outcome)| self.tells(site, action, outcome)).collect()
             }
@@ -226,7 +226,7 @@ impl World {
     }
 
     /// A purged host's volumes are given up with it: its drives may be closed under them (5).
-    fn given_up(&mut self, action: &Action, outcome: &Outcome) {
+    fn given_up(&mut self, site: usize, action: &Action, outcome: &Outcome) {
         match (action, outcome.code) {
             (Action::PurgeHost { host }, Code::Ok) => {
                 self.fault(Fault::HostPurged);
@@ -236,8 +236,23 @@ impl World {
                 }
             }
             (Action::AddHost { returned: true, .. }, Code::Ok) => self.fault(Fault::HostReturned),
-            (Action::TakeOver(_), Code::Ok) => self.fault(Fault::TakeOverAsked),
+            (Action::TakeOver(_), Code::Ok) => {
+                self.fault(Fault::TakeOverAsked);
+                self.taken_over(site, outcome);
+            }
             _ => {}
+        }
+    }
+
+    /// The volumes on a drive that is taken over are its new node's: what was ordered before was about another's (5).
+    fn taken_over(&mut self, site: usize, outcome: &Outcome) {
+        let drives = outcome.drives.iter().chain([outcome]).filter_map(|outcome| outcome.drive);
+        for drive in drives {
+            let process = self.sites[site].process.as_ref().expect("it answers");
+            let Some(known) = process.cluster.drive(drive) else { continue };
+            let generation = known.record.generation;
+            let told = self.ledger.volumes.get_mut(&drive).into_iter().flatten();
+            told.for_each(|(_, at)| *at = generation);
         }
     }
 

@@ -322,6 +322,15 @@ impl World {
             {
                 None
             }
+            // What a registry before has half deleted goes when an agent registers; none does while all know more than
+            // this registry.
+            VolumeState::Deleting | VolumeState::Deleted
+                if drive.is_none()
+                    && self.scenario.forked()
+                    && cluster.nodes().all(|node| node.session.is_none()) =>
+            {
+                None
+            }
             VolumeState::Pending | VolumeState::Deleting | VolumeState::Deleted => {
                 if drive.is_none() {
                     return text("it has no drive");
