@@ -15,7 +15,7 @@ impl Cluster {
     /// The device of a drive that this registry has no record of, by its label or by the agent's record.
     ///
     /// What the agent knows the drive by outweighs what is read of it now. A device that is misread, or that has a copy
-    /// of the label, would give the drive another identity, and whoever still has it open would not be found under that.
+    /// of the label, would give the drive another identity, under which nobody finds who still has it open.
     pub(super) fn lost_device(
         &self,
         report: &DriveReport,

@@ -262,7 +262,7 @@ fn refused() {
     });
 }
 
-/// The story: the agent had lost its record, and the host had been given up and taken back. Neither knew of the use, and
+/// The story: the agent had lost its record, and the host had been given up and taken back. Nobody knew of the use, and
 /// the volume was freed, to be given to the next, while it was mounted.
 fn mapped() {
     if skipped("mapped") {
