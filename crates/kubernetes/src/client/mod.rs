@@ -36,8 +36,9 @@ const CALL_TIME: Duration = Duration::from_secs(10);
 /// The longest pause that the server may ask for.
 pub(crate) const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
-/// The longest answer that is read: one page of a list.
-const ANSWER_MAX_BYTES: usize = 256 << 20;
+/// The longest answer that is read: a page of a list, or at least one object, of which etcd takes 1.5 MiB. Read as JSON
+/// it may take ten times that, and whoever may write claims may fill hundreds of them.
+const ANSWER_MAX_BYTES: usize = 16 << 20;
 
 /// How objects are asked for: as they are, or without all but their metadata.
 const AS_THEY_ARE: &str = "application/json";

@@ -245,6 +245,20 @@ mod tests {
         assert_eq!(server.queries().len(), 1 + 3);
     }
 
+    /// The story: a tenant filled a hundred claims with annotations as long as they may be. They came in one answer,
+    /// took all the memory that a controller has, and so it was with every controller after it.
+    #[tokio::test(start_paused = true)]
+    async fn large_objects_come_a_few_at_a_time() {
+        let server = Scripted::new(|_, query| {
+            let limit = query.strip_prefix("limit=").unwrap().split('&').next().unwrap();
+            let item = "x".repeat(3 << 19);
+            let items = vec![item; limit.parse::<usize>().unwrap().min(40)];
+            let metadata = json!({ "continue": "", "resourceVersion": "7" });
+            (200, json!({ "metadata": metadata, "items": items }).to_string())
+        });
+        assert_eq!(server.read().await.unwrap(), [(7, true)]);
+    }
+
     /// The story: somebody filled five hundred objects with more than can be read at once. The page was asked for
     /// again as it was, and no list of that kind came to its end.
     #[tokio::test(start_paused = true)]
