@@ -23,10 +23,27 @@ const VOLUMES_AT_ONCE: usize = 1_000;
 pub(super) const WAITING: &str = "Waiting";
 /// A device is not on its machine.
 pub(super) const MISSING: &str = "Missing";
+/// What an agent has to say: without it nobody knows whether that still holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) kind: &'static str,
+    pub(super) reason: &'static str,
+}
+
 /// Pods have a dummy in the place of a volume.
-pub(super) const FAKE_ATTACH: &str = "FakeAttach";
+pub(super) const FAKE_ATTACH: Known = Known { kind: "FakeAttach", reason: "DummyStaged" };
+const UNREACHABLE: Known = Known { kind: INACCESSIBLE, reason: "Unreachable" };
+/// Of the use of a volume.
+pub(super) const OF_A_USE: [Known; 2] = [FAKE_ATTACH, UNREACHABLE];
 /// A device somewhere cannot be told from the drive.
-pub(super) const IDENTITY_CONFLICT: &str = "IdentityConflict";
+pub(super) const IDENTITY_CONFLICT: Known =
+    Known { kind: "IdentityConflict", reason: "LooksAlike" };
+
+impl Known {
+    fn told(self, message: String) -> Told {
+        Told { kind: self.kind, reason: self.reason, message }
+    }
+}
 
 /// A node as it is.
 #[derive(Debug, Clone)]
@@ -174,7 +191,7 @@ fn drive(cluster: &Cluster, node: &cluster::Node, id: DriveId, alike: &Alike<'_>
             at.unwrap_or_default(),
             newcomer.device.path
         );
-        told.push(Told { kind: IDENTITY_CONFLICT, reason: "LooksAlike", message });
+        told.push(IDENTITY_CONFLICT.told(message));
     }
     let key = Key { kind: Kind::Drive, id: id.to_bits() };
     ThingSeen { key, node: Some(node.record.id), told }
@@ -233,17 +250,15 @@ fn inaccessible(cluster: &Cluster, known: &cluster::Volume, node: NodeId) -> Opt
     let agent = cluster.node(node)?;
     let is_heard = agent.session.is_some() || agent.silent_since_ms.is_some();
     let message = is_heard.then(|| cluster.inaccessible(known, node)).flatten()?;
-    Some(Told { kind: INACCESSIBLE, reason: "Unreachable", message })
+    Some(UNREACHABLE.told(message))
 }
 
 /// That pods have a dummy. It stays with them when the volume can be reached again, until they end.
 fn fake(staged: &StagedAs) -> Option<Told> {
     match staged {
-        StagedAs::Fake { reason, .. } => Some(Told {
-            kind: FAKE_ATTACH,
-            reason: "DummyStaged",
-            message: format!("pods have a dummy in its place, since: {reason}"),
-        }),
+        StagedAs::Fake { reason, .. } => {
+            Some(FAKE_ATTACH.told(format!("pods have a dummy in its place, since: {reason}")))
+        }
         StagedAs::Real | StagedAs::Unstaged => None,
     }
 }

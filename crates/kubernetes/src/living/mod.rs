@@ -30,7 +30,7 @@ use hotbay_registry::{Key, Kind, Registry};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::look::{IDENTITY_CONFLICT, NodeSeen, Question, ThingSeen};
+use self::look::{Known, NodeSeen, Question, ThingSeen};
 use self::machines::Machines;
 use self::nodes::{Nodes, Verdict};
 use self::sayings::{
@@ -241,14 +241,13 @@ impl Living {
                 wanted.push(Wanted::from(told.clone()));
             }
         }
-        // The machine that has the other device may not have been heard yet.
-        if self.began.elapsed() < self.times.away
-            && let Some(shown) = before.and_then(|said| said.get(IDENTITY_CONFLICT))
-            && !wanted.iter().any(|wanted| wanted.kind == IDENTITY_CONFLICT)
-        {
-            let message = shown.message.clone();
-            let (kind, reason) = (IDENTITY_CONFLICT, "LooksAlike");
-            wanted.push(Wanted { kind, holds: true, reason, message });
+        for Known { kind, reason } in self.told_by_others(thing) {
+            if let Some(shown) = before.and_then(|said| said.get(kind))
+                && !wanted.iter().any(|wanted| wanted.kind == kind)
+            {
+                let message = shown.message.clone();
+                wanted.push(Wanted { kind, holds: true, reason, message });
+            }
         }
         let may_reword = self.holds.may_reword(*key);
         let along = match key.kind {
@@ -258,6 +257,15 @@ impl Living {
         };
         let next = next(before, wanted, BTreeMap::new(), along, may_reword, (self.wall_ms)());
         self.worth(*key, &next)
+    }
+
+    /// What only agents know of a thing whom this leader has not heard yet: where it is shown, it stands.
+    fn told_by_others(&self, thing: &ThingSeen) -> impl Iterator<Item = Known> + use<> {
+        let of_another_machine =
+            (self.began.elapsed() < self.times.away).then_some(look::IDENTITY_CONFLICT);
+        let is_unheard = thing.node.is_some_and(|node| !self.nodes.is_heard(node));
+        let of_a_use = (thing.key.kind == Kind::Attachment && is_unheard).then_some(look::OF_A_USE);
+        of_another_machine.into_iter().chain(of_a_use.into_iter().flatten())
     }
 
     /// Nodes that know more than the registry may not be known to it at all: it says so itself.

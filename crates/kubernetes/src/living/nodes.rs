@@ -133,6 +133,11 @@ impl Nodes {
         })
     }
 
+    /// Whether its agent has spoken since this leader leads.
+    pub(super) fn is_heard(&self, node: NodeId) -> bool {
+        self.connections.get(&node).is_some_and(|known| known.is_heard)
+    }
+
     /// When something of it is to be looked at again, though nothing happens. What has come since it was last `looked`
     /// is due at once.
     pub(super) fn next_look(&self, times: &Times, looked: Instant) -> Option<Instant> {

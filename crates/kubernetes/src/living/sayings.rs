@@ -107,7 +107,7 @@ pub(super) fn fields_of_drive(wanted: &[Wanted]) -> BTreeMap<&'static str, Value
 
 /// The same of an attachment.
 pub(super) fn fields_of_attachment(wanted: &[Wanted]) -> BTreeMap<&'static str, Value> {
-    let is_fake = wanted.iter().any(|wanted| wanted.kind == super::look::FAKE_ATTACH);
+    let is_fake = wanted.iter().any(|wanted| wanted.kind == super::look::FAKE_ATTACH.kind);
     is_fake.then(|| ("staged", json!("Fake"))).into_iter().collect()
 }
 
