@@ -60,8 +60,8 @@ pub use volumes::{
 use crate::cms::{Action, Outcome};
 use crate::device::{LabelSeen, Observed};
 use crate::ids::{
-    CertificateNumber, ClusterId, DriveId, Incarnation, NodeId, NodeName, SessionNumber, TermId,
-    VolumeId,
+    AttachmentId, CertificateNumber, ClusterId, DriveId, Incarnation, NodeId, NodeName,
+    SessionNumber, TermId, VolumeId,
 };
 use crate::label::change::LabelTold;
 use crate::label::extents::VolumeName;
@@ -235,6 +235,8 @@ pub struct Cluster {
     volume_by_name: BTreeMap<VolumeName, VolumeId>,
     /// Which node uses which volume. A drive may have gone to another node meanwhile.
     uses: BTreeSet<(NodeId, VolumeId)>,
+    /// Records of uses whose volume has none, until it has one again.
+    kept_uses: BTreeMap<VolumeId, Vec<AttachmentId>>,
     /// The drives whose labels are known, the least filled first.
     by_fill: BTreeSet<volumes::Rank>,
     /// Volumes that nobody is to finish, from before this registry started.

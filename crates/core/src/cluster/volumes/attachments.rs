@@ -350,7 +350,10 @@ impl Cluster {
     }
 
     pub(in crate::cluster) fn insert_attachment(&mut self, record: AttachmentRecord) {
-        let Some(volume) = self.volumes.get_mut(&record.volume) else { return };
+        let Some(volume) = self.volumes.get_mut(&record.volume) else {
+            self.kept_uses.entry(record.volume).or_default().push(record.id);
+            return;
+        };
         self.uses.insert((record.node, record.volume));
         // A store that keeps each record by itself may have the next use of a node already, and still the one before,
         // whose end was told: that one is over.
@@ -368,8 +371,8 @@ impl Cluster {
 
     /// Of the uses that a store held when this came into memory, those that are over, and that nobody ends any more:
     /// a store that keeps each record by itself may have them. Another use of the same volume and node has taken their
-    /// place, or the volume was deleted. One that has a place on a drive was not: only its record is missing, and what
-    /// uses it is kept for when it is known again.
+    /// place, or the volume was deleted. One that has a place on a drive was not: only its record is missing, and may
+    /// be put back before another registry starts. The uses are over when it is known again without that.
     pub fn uses_over(&self, held: &[AttachmentRecord]) -> Vec<AttachmentId> {
         let placed = || self.drives.values().flat_map(|drive| drive.record.volumes.keys());
         let has_unknown = held.iter().any(|record| !self.volumes.contains_key(&record.volume));

@@ -2,6 +2,7 @@
 
 use super::tests::{MIB, World, forgotten};
 use super::{VolumeRefused, VolumeRequest, VolumeState};
+use crate::cluster::testing::lead;
 use crate::ids::{AttachmentId, DriveId, NodeId, VolumeId};
 
 /// A registry that was restored has forgotten a volume; the pod that uses it starts again.
@@ -61,4 +62,35 @@ fn an_orphan_does_not_take_the_name_of_another_volume() {
     world.settle();
     let by_name = world.cluster.volume_by_name(&"db".parse().unwrap());
     assert_eq!(by_name.map(|volume| volume.record.id), Some(new));
+}
+
+/// The record of a volume in use was spoilt while no registry ran. The volume was used again, by its label; the record
+/// of the earlier use stayed for as long as that registry ran, and was told as a use of the volume.
+#[test]
+fn a_use_from_before_is_over_when_its_volume_is_known_again() {
+    let mut world = World::new(&[100]);
+    let volume = world.create("db", 10, &[]).unwrap();
+    world.settle();
+    let node = world.cluster.drive(DriveId::from_bits(1)).unwrap().record.node;
+    let attach = |id| {
+        let id = AttachmentId::from_bits(id);
+        VolumeRequest::Attach { id, volume, node, read_only: false }
+    };
+    world.ask(attach(5)).unwrap();
+    world.settle();
+    let spoilt = world.records.volumes.pop().unwrap();
+    world.restart();
+    world.settle();
+    let uses = |world: &World| {
+        world.records.attachments.iter().map(|record| record.id.to_bits()).collect::<Vec<_>>()
+    };
+    assert_eq!(uses(&world), [5], "it may be put back");
+    let mut put_back = world.records.clone();
+    put_back.volumes.push(spoilt);
+    assert_eq!(lead(put_back, 3).0.volume(volume).unwrap().attachments.len(), 1);
+    world.ask(attach(6)).unwrap();
+    world.settle();
+    assert_eq!(uses(&world), [6]);
+    world.restart();
+    assert_eq!(uses(&world), [6]);
 }

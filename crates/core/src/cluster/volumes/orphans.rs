@@ -66,6 +66,9 @@ impl Cluster {
         let record = VolumeRecord::of_label(extent, &parts, now_ms);
         effects.writes.push(Write::Volume(Box::new(record.clone())));
         self.insert_volume(record);
+        // It begins anew, above whatever its agent was granted: the uses that are still on record are over.
+        let over = self.kept_uses.remove(&id).into_iter().flatten();
+        effects.writes.extend(over.map(Write::AttachmentGone));
         self.allocate(id, drive, Allocation { parts, exclusive: false }, effects);
         true
     }
