@@ -307,21 +307,16 @@ impl People {
             // The store finds out: if it is true, the lead is lost.
             Verdict::Deposed => drop(todo.again.insert(Key::REGISTRY)),
             Verdict::Copy => {
-                if self.tell_once(uid) {
-                    let object = seen.object();
-                    tracing::warn!(
-                        object,
-                        "another object has the same record; this one is left alone"
-                    );
+                if let Some(key) = judge::key(&seen, &self.objects)
+                    && let Some(other) = self.objects.get(key)
+                    && self.tell_once(uid)
+                {
+                    todo.notices.push(words::copy(key, &seen.object(), &other.name));
                 }
             }
             Verdict::Strange => {
                 if self.tell_once(uid) {
-                    let object = seen.object();
-                    tracing::warn!(
-                        object,
-                        "its status is not what a controller wrote; it is left alone"
-                    );
+                    todo.notices.push(words::strange(&seen.object()));
                 }
             }
             Verdict::Wish => todo.wishes.push(seen),

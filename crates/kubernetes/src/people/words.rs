@@ -74,6 +74,26 @@ pub(super) fn unknown(key: Key, object: &str) -> Notice {
     Notice { about: About::Registry, ..warning("LateObject", key, text) }
 }
 
+/// An object holds the record of another one.
+pub(super) fn copy(key: Key, object: &str, other: &str) -> Notice {
+    let text = format!(
+        "The object {object} is left alone: it has the record of {}/{other}. It is of no use and can be deleted; that \
+         deletes nothing else.",
+        Resource::of(key.kind).plural()
+    );
+    Notice { about: About::Registry, ..warning("CopiedObject", key, text) }
+}
+
+/// An object has a status that nobody wrote, and nothing is known of it.
+pub(super) fn strange(object: &str) -> Notice {
+    let text = format!(
+        "The object {object} is left alone: its status is not what a controller wrote. If it is a wish, delete it and \
+         make it again without a status; if it was that of a drive or a volume, what it stood for is learnt again from \
+         the drive, and it can be deleted."
+    );
+    warning("StrangeObject", Key::REGISTRY, text)
+}
+
 /// Keeps a few of many.
 pub(super) fn bounded(mut notices: Vec<Notice>) -> Vec<Notice> {
     if notices.len() > TOLD_ONE_BY_ONE {
