@@ -144,12 +144,17 @@ pub(super) async fn serve(
     let server = args.server()?;
     let client = Client::new(server.clone());
     let namespace = args.namespace.clone();
+    let (leader, leads) = watch::channel(None);
+    // From the beginning: one that waits for the API server, or for a right, is well, and is not to be restarted.
+    if let Some(address) = &args.health {
+        health(address, leads).await?;
+    }
     let pems = tokio::select! {
         pems = shared_authority(&client, &namespace) => pems?,
         () = stop::told_to_stop() => return Ok(ExitCode::SUCCESS),
     };
     tokio::select! {
-        served = serve_under(pems.clone(), settings, data_dir, args, server) => served,
+        served = serve_under(pems.clone(), settings, data_dir, args, (server, leader)) => served,
         () = authority::replaced(&client, &namespace, &pems) => {
             tracing::error!(
                 "the Secret {} has another authority by now; this controller ends, and starts again with that one",
@@ -166,7 +171,7 @@ async fn serve_under(
     settings: Settings,
     data_dir: PathBuf,
     args: KubernetesArgs,
-    server: Server,
+    (server, leader): (Server, watch::Sender<Option<LeaderAt>>),
 ) -> anyhow::Result<ExitCode> {
     let (sockets, addresses) = up::listening(&settings)?;
     let client = Client::new(server.clone());
@@ -178,20 +183,9 @@ async fn serve_under(
     let sockets = sockets.iter().map(|path| Socket::bind(path)).collect::<Result<Vec<_>, _>>()?;
     let contender = args.contender(args.reached_at(&doors)?);
     let instance = contender.identity.clone();
-    let (leader, leads) = watch::channel(None);
     let (csi_by, by) = watch::channel(CsiBy::Nobody);
     if let Some(path) = &settings.csi.value {
-        serve_csi(Socket::bind(path)?, &doors, leads.clone(), by);
-    }
-    if let Some(address) = &args.health {
-        let leads = leads.clone();
-        let ready = move || match *leads.borrow() {
-            Some(_) => Ok(()),
-            None => Err("no controller leads".to_owned()),
-        };
-        hotbay_control::serve_health(address, Arc::new(ready))
-            .await
-            .with_context(|| format!("cannot listen on {address}"))?;
+        serve_csi(Socket::bind(path)?, &doors, leader.subscribe(), by);
     }
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.
@@ -201,7 +195,7 @@ async fn serve_under(
     let for_the_lease = Client::new(server.clone());
     let lead = tokio::select! {
         lead = contend(for_the_lease, contender, &leader) => lead,
-        followed = follow(&doors, &sockets, leads, &csi_by) => {
+        followed = follow(&doors, &sockets, leader.subscribe(), &csi_by) => {
             followed?;
             bail!("the doors are shut");
         }
@@ -210,6 +204,16 @@ async fn serve_under(
     let times = Times { gone: Duration::from_secs(args.node_grace), ..Times::default() };
     let leading = Leading { settings, sockets, doors, server, csi_by, instance, times };
     leading.run(lead).await
+}
+
+/// Says whether this process is well, and ready, which is when it knows of a leader.
+async fn health(address: &str, leads: watch::Receiver<Option<LeaderAt>>) -> anyhow::Result<()> {
+    let ready = move || match *leads.borrow() {
+        Some(_) => Ok(()),
+        None => Err("no controller leads".to_owned()),
+    };
+    let served = hotbay_control::serve_health(address, Arc::new(ready)).await;
+    served.map(drop).with_context(|| format!("cannot listen on {address}"))
 }
 
 /// The authority that all controllers share. A server that does not answer is asked again, and a Secret that is damaged

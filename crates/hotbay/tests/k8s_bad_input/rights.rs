@@ -158,6 +158,11 @@ fn to_start(rig: &mut Rig) {
     let secrets = take_away(rig, &ROLE, "secrets");
     (0..rig.controllers.len()).for_each(|number| rig.restart(number));
     until_said(rig, "may not read the Secret hotbay/hotbay-authority", &before);
+    // What waits is not to be restarted.
+    for controller in &rig.controllers {
+        until("it is well", || controller.probe("/healthz"));
+        assert!(controller.probe("/readyz").is_err());
+    }
     writer.goes_on();
     replace(rig, secrets);
     until_said(rig, r#"cannot get resource \"leases\""#, &before);
