@@ -12,7 +12,7 @@ Drives, volumes and the rest become objects of Kubernetes: kubectl get hotbay, k
 Applying the definitions again changes no object. Deleting one deletes its objects, and nothing on any drive.
 
 Examples:
-  hotbay crd | kubectl apply --server-side -f -
+  hotbay crd | kubectl apply --server-side --force-conflicts -f -
   hotbay crd -o json                   the same, as one list";
 
 #[derive(Debug, Args)]

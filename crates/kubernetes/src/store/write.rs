@@ -469,8 +469,9 @@ fn not_kept(resource: Resource) -> String {
     format!("its definition of {} does not keep all of the status; {APPLY}", resource.kind())
 }
 
-const APPLY: &str =
-    "apply the definitions of this release:  hotbay crd | kubectl apply --server-side -f -";
+/// Whoever made those that are there, Helm as a rule, is not asked.
+const APPLY: &str = "apply the definitions of this release:  \
+                     hotbay crd | kubectl apply --server-side --force-conflicts -f -";
 
 #[cfg(test)]
 mod tests {
