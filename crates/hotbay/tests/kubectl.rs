@@ -34,8 +34,8 @@ case "$1" in
   create) echo >> made; echo "token-of-$3-$(wc -l < made)" ;;
   get) cat authority.pem ;;
   port-forward)
-    echo "Forwarding from 127.0.0.1:$(cat port) -> 7444"
     echo $$ > forwarding
+    echo "Forwarding from 127.0.0.1:$(cat port) -> 7444"
     exec sleep 1000 ;;
 esac
 "#;

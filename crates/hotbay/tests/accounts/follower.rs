@@ -206,7 +206,7 @@ async fn an_agent_finds_the_leader_through_whoever_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_leader_renews_a_certificate_that_the_one_before_gave_out() {
     // It is renewed after two thirds of that, by when the next one leads.
-    const SHORT: Duration = Duration::from_secs(15);
+    const SHORT: Duration = Duration::from_secs(30);
     let mut rig = Rig::new();
     let (follower, address) = follow(&rig.authority, NotLeading::Nobody).await;
     rig.address = address.to_string();

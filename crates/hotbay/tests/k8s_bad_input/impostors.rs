@@ -11,7 +11,7 @@ use crate::{membership, object, said, until_said};
 
 const DRIVE_BYTES: u64 = 32 << 20;
 /// Of certificates that soon expire, in seconds: long enough to join with one on a machine that has much else to do.
-const LIFE: (&str, &str) = ("HOTBAY_TEST_CERTIFICATE_LIFE", "8");
+const LIFE: (&str, &str) = ("HOTBAY_TEST_CERTIFICATE_LIFE", "16");
 
 /// The certificate of one node with the name of another; and a second machine that was let in under that name. The one
 /// whose name it is cannot speak up meanwhile, its drives are in operation, and a program uses one of them.

@@ -68,15 +68,30 @@ fn everything(world: &World) -> Vec<Value> {
     all.map(|object| object["metadata"]["resourceVersion"].clone()).collect()
 }
 
+/// The agent ends and starts; gives how many writes there were before, and what was written. On a machine that stood
+/// still meanwhile it was away for long enough to be told, and does it again.
+fn starts_anew(world: &World) -> (usize, Vec<Value>) {
+    for _ in 0..5 {
+        let before = (world.settled(), everything(world));
+        let gone = Instant::now();
+        world.agent_goes();
+        // The leader looks at it meanwhile.
+        std::thread::sleep(TIMES.pace * 10);
+        world.agent_comes();
+        let away = gone.elapsed();
+        std::thread::sleep(PATIENT.settle + PATIENT.hold * 2);
+        if away < PATIENT.hold / 2 {
+            return before;
+        }
+        until_ready(world, "True");
+    }
+    panic!("it is away for too long each time");
+}
+
 #[test]
 fn an_agent_that_starts_anew_costs_no_write_and_one_that_stays_away_does() {
     let world = World::in_use(PATIENT);
-    let (writes, before) = (world.settled(), everything(&world));
-    world.agent_goes();
-    // The leader looks at it meanwhile.
-    std::thread::sleep(TIMES.pace * 10);
-    world.agent_comes();
-    std::thread::sleep(PATIENT.settle + PATIENT.hold * 2);
+    let (writes, before) = starts_anew(&world);
     assert_eq!((world.settled(), everything(&world)), (writes, before));
     assert_eq!(world.condition("storagenodes", "node-a", "Ready"), "True");
     let gone = Instant::now();
@@ -199,7 +214,8 @@ fn an_attachment_says_that_its_node_cannot_reach_the_volume() {
     world.until("told", || told().0 == "Unreachable");
     assert!(told().1.contains("is missing"), "{}", told().1);
     assert_eq!(world.condition("attachments", ATTACHMENT, "Attached"), "True");
-    assert_eq!(world.condition("volumes", VOLUME, "Inaccessible"), "True");
+    // Both are written at the same time, by different calls.
+    world.until("of the volume", || world.condition("volumes", VOLUME, "Inaccessible") == "True");
     report(2, devices);
     world.until("over", || told().0.is_empty());
     // Of what is wrong in other ways its agent alone knows.

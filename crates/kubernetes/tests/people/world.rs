@@ -74,7 +74,7 @@ impl World {
         Self::with_drives_and(drives, TIMES)
     }
 
-    fn with_drives_and(drives: usize, times: Times) -> Self {
+    pub(crate) fn with_drives_and(drives: usize, times: Times) -> Self {
         let mut world = Self::start_with(server(), 10, times);
         world.machine = Machine::new(drives);
         world.agent_comes();

@@ -65,6 +65,11 @@ impl MemoryStore {
         self.disk().commit_faults.insert(nth, fault);
     }
 
+    /// From now on commits succeed.
+    pub fn heal(&self) {
+        self.disk().commit_faults.clear();
+    }
+
     /// Makes the next `count` calls of `load` and `read` fail.
     pub fn fail_reads(&self, count: u64) {
         self.disk().failing_reads = count;
