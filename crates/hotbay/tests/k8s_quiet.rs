@@ -74,8 +74,8 @@ fn losetup(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// All writes to objects of ours, of every kind, and all events of Kubernetes, according to the server: the verb, and
-/// of what. Without those that only say that a node is still connected.
+/// All writes that are not the server's own, to whatever object, according to the server: the verb, and of what.
+/// Without those that only say that a node is still connected, and without the Lease, renewed every few seconds.
 fn writes(audit_log: &Path) -> Vec<String> {
     let log = fs::read_to_string(audit_log).unwrap();
     let mut of_nodes = HashMap::new();
@@ -84,7 +84,8 @@ fn writes(audit_log: &Path) -> Vec<String> {
         let (verb, object) = (event["verb"].as_str()?, &event["objectRef"]);
         let is_read = ["get", "list", "watch"].contains(&verb);
         let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
-        if is_read || !["hotbay.dev", "events.k8s.io"].contains(&text("apiGroup").as_str()) {
+        let is_of_server = event["user"]["username"].as_str()?.starts_with("system:");
+        if is_read || is_of_server || text("resource") == "leases" {
             return None;
         }
         if text("resource") == "storagenodes" {

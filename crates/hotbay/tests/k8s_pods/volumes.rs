@@ -145,7 +145,7 @@ pub(crate) fn topology(installed: &Installed) {
 pub(crate) fn stateful_set(installed: &Installed) {
     let kubectl = installed.kubectl();
     let set = format!(
-        "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: web}}\nspec:\n  replicas: 2\n  serviceName: \
+        "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {{name: web}}\nspec:\n  replicas: 1\n  serviceName: \
          web\n  selector: {{matchLabels: {{app: web}}}}\n  template:\n    metadata: {{labels: {{app: web}}}}\n    \
          spec:\n      terminationGracePeriodSeconds: 0\n      containers: [{{name: c, image: {BUSYBOX}, \
          imagePullPolicy: Never, command: [sleep, '3600'], {FILESYSTEM}}}]\n  volumeClaimTemplates:\n  - metadata: \
@@ -159,8 +159,8 @@ pub(crate) fn stateful_set(installed: &Installed) {
         let rollout: Vec<_> = ["--request-timeout=0"].into_iter().chain(rollout).collect();
         kubectl.run(&rollout).unwrap_or_else(|error| panic!("{error}\n{}", installed.said()));
     };
-    scaled("2");
-    for pod in ["web-0", "web-1"] {
+    for (replicas, pod) in [("1", "web-0"), ("2", "web-1")] {
+        scaled(replicas);
         assert_eq!(pods::write(kubectl, pod, pod), format!("{pod}\n"));
     }
     scaled("0");
@@ -169,7 +169,9 @@ pub(crate) fn stateful_set(installed: &Installed) {
         if left.is_empty() { Ok(()) } else { Err(left) }
     });
     scaled("2");
-    assert_eq!(pods::write(kubectl, "web-1", "again"), "web-1\nagain\n");
+    for pod in ["web-0", "web-1"] {
+        assert_eq!(pods::write(kubectl, pod, "again"), format!("{pod}\nagain\n"));
+    }
     pods::delete(installed, &["statefulset/web", "pvc/v-web-0", "pvc/v-web-1"]);
     installed.until_empty();
 }
