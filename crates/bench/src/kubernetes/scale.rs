@@ -29,8 +29,9 @@ pub(crate) struct Size {
     rest: Duration,
 }
 
+/// It rests for as long as takes a node from one heartbeat in its object to the next.
 pub(crate) const LARGE: Size =
-    Size { nodes: 1_000, volumes: 10_000, rest: Duration::from_secs(60) };
+    Size { nodes: 1_000, volumes: 10_000, rest: Duration::from_secs(300) };
 pub(crate) const SMALL: Size = Size { nodes: 50, volumes: 500, rest: Duration::from_secs(10) };
 
 /// Under this name the API server knows the controller.
