@@ -172,6 +172,7 @@ impl Writing {
         let first = travels.then(|| first::annotation(key, ours, &status["record"], &name));
         let body = object::new(resource, &name, ours, spec, first.flatten());
         let path = format!("{}?fieldManager={MANAGER}", resource.path());
+        (self.checkpoint)("object-begun");
         let answered = self.api.post(&path, &body).await;
         let Some(answer) = self.counted("create", answered).await? else { return Ok(Next::Again) };
         match answer.code {
