@@ -185,7 +185,7 @@ async fn serve_under(
     let instance = contender.identity.clone();
     let (csi_by, by) = watch::channel(CsiBy::Nobody);
     if let Some(path) = &settings.csi.value {
-        serve_csi(Socket::bind(path)?, &doors, leader.subscribe(), by);
+        serve_csi(Socket::bind(path)?, &doors, by);
     }
     println!("{READY}");
     // Nobody may read it; then nobody waits for it.
@@ -261,14 +261,12 @@ async fn follow(
     }
 }
 
-/// CSI for as long as this process runs: whoever leads answers.
-fn serve_csi(
-    socket: Socket,
-    doors: &Doors,
-    leads: watch::Receiver<Option<LeaderAt>>,
-    by: watch::Receiver<CsiBy>,
-) {
-    let identity = Identity::new(env!("CARGO_PKG_VERSION"), move || leads.borrow().is_some());
+/// CSI for as long as this process runs: whoever leads answers. Sidecars that start wait until it says that it is
+/// ready, and end if they are refused then. A leader that still loads its records can answer nothing yet.
+fn serve_csi(socket: Socket, doors: &Doors, by: watch::Receiver<CsiBy>) {
+    let answers = by.clone();
+    let is_ready = move || !matches!(*answers.borrow(), CsiBy::Nobody);
+    let identity = Identity::new(env!("CARGO_PKG_VERSION"), is_ready);
     let identity = serve::identity(identity);
     let routes = hotbay_control::csi_of_whoever_leads(identity, doors, by, wall_ms);
     tokio::spawn(async move {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hotbay_api::csi;
 use hotbay_api::csi::controller_client::ControllerClient;
+use hotbay_api::csi::identity_client::IdentityClient;
 use hotbay_api::csi::volume_capability::access_mode::Mode;
 use hotbay_api::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use hyper_util::rt::TokioIo;
@@ -20,12 +21,22 @@ const LIMIT: Duration = Duration::from_secs(120);
 
 /// A sidecar's connection, dialled again when it breaks.
 pub(crate) fn dial(socket: PathBuf) -> ControllerClient<Channel> {
+    ControllerClient::new(connection(socket))
+}
+
+/// Whether a sidecar that starts goes on, or has to wait.
+pub(crate) async fn is_ready(socket: PathBuf) -> bool {
+    let probed = IdentityClient::new(connection(socket)).probe(csi::ProbeRequest {}).await;
+    probed.unwrap().into_inner().ready.unwrap()
+}
+
+fn connection(socket: PathBuf) -> Channel {
     let connect = move |_| {
         let socket = socket.clone();
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     };
     let endpoint = Endpoint::from_static("http://localhost").timeout(Duration::from_secs(10));
-    ControllerClient::new(endpoint.connect_with_connector_lazy(tower::service_fn(connect)))
+    endpoint.connect_with_connector_lazy(tower::service_fn(connect))
 }
 
 fn capability() -> csi::VolumeCapability {

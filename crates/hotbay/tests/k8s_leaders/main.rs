@@ -19,7 +19,7 @@ use rustix::process::Signal;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
-use rig::csi::{create, dial};
+use rig::csi::{create, dial, is_ready};
 use rig::moment::{Requests, catch};
 use rig::{Rig, until, until_true};
 
@@ -160,16 +160,19 @@ fn a_leader_that_is_told_to_stop_gives_its_lead_back() {
 }
 
 /// The story: a cluster of 31,000 objects takes 25 seconds to read, and a controller that was told to stop meanwhile
-/// heard it when all were read. Here the server does not answer at all, and would be asked for a minute and a half.
+/// heard it when all were read. Here the server does not answer at all, and would be asked for a minute and a half. And
+/// sidecars that started meanwhile were told that it was ready, and ended when their first call was refused.
 #[test]
-fn a_leader_that_loads_hears_that_it_is_to_stop() {
+fn a_leader_that_loads_is_not_ready_and_hears_that_it_is_to_stop() {
     let mut rig = Rig::without_controllers(LONG_LEASE * 5);
     fs::write(rig.stop_file(), "registry-term-durable").unwrap();
     rig.controllers.push(rig.controller(0));
     until_true("it has its term, and stops", || rig.controllers[0].process.is_stopped());
     rig.plane.pause_api_server().unwrap();
-    rig.controllers[0].process.signal(Signal::TERM);
     rig.controllers[0].process.signal(Signal::CONT);
+    let runtime = Runtime::new().unwrap();
+    assert!(!runtime.block_on(is_ready(rig.controllers[0].csi())));
+    rig.controllers[0].process.signal(Signal::TERM);
     let told = Instant::now();
     assert!(rig.controllers[0].process.ends(), "{}", rig.logs());
     let took = told.elapsed();
