@@ -201,6 +201,8 @@ async fn serve_under(
         }
         () = stop::told_to_stop() => return Ok(ExitCode::SUCCESS),
     };
+    // Whoever led before answers nothing any more, and this one nothing before it has loaded the records.
+    csi_by.send_replace(CsiBy::Nobody);
     let times = Times { gone: Duration::from_secs(args.node_grace), ..Times::default() };
     let leading = Leading { settings, sockets, doors, server, csi_by, instance, times };
     leading.run(lead).await
