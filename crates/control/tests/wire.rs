@@ -278,7 +278,9 @@ async fn while_the_store_fails_callers_hear_why() {
         controller.store.fail_commit(nth, Fault::NoSpace);
     }
     // Nothing is mended before it is told.
-    let pending = in_time("told", client.act_all(vec![add("S1")], false)).await.unwrap_err();
+    let begun = Instant::now();
+    let pending = client.act_all(vec![add("S1")], false).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(6), "told after {:?}", begun.elapsed());
     let request =
         ListRequest { protocol: PROTOCOL, kind: "Drive".into(), ..ListRequest::default() };
     let read = client.list_raw(request).await.unwrap_err();

@@ -74,7 +74,8 @@ async fn an_order_again_and_again_is_one_order() {
     eventually("it is tried again by itself", || (tries() > 0).then_some(()));
     // By then a pause is ten seconds long.
     let (tries, took) = (tries(), began.elapsed());
-    assert!(tries as u64 <= 2 + took.as_secs() / 10, "{tries} tries in {took:?}");
+    let (least, most) = (took.as_secs() / 20, 2 + took.as_secs() / 10);
+    assert!((least..=most).contains(&(tries as u64)), "{tries} tries in {took:?}");
     drop(lock);
     assert_eq!(ask(&mut session, &attach).await, AnswerResult::Done);
     let held = cluster.agent_descriptors(0);
